@@ -36,7 +36,7 @@ check: $(STAMP) ## check format, lint, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-stats: $(STAMP) ## print code lines, docstring lines, files, settings and tests per folder
+stats: $(STAMP) ## print code and docstring lines, tokens, comments, files, settings and tests per folder
 	$(BIN)/python benchmarks/stats.py
 
 peers: .venv-peers/.stamp ## install the packages that benchmarks/league.py stands beside

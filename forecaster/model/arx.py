@@ -6,12 +6,18 @@
     chosen columns at chosen lags (drivers),     × map               ┘
     or their squares
 
-ARX: autoregression with exogenous inputs. Each channel has its own drivers and its own map; a channel
-without drivers has no such forecast. All numbers are in units of the window's spread, and drivers in those
-of the channel's training spread over it, so that a relation in data units is one number at all times.
+ARX: autoregression with exogenous inputs (Ljung, "System identification", 1999), solved for each lead
+by itself. With ŷ the linear forecast, ȳ the level of the last n values and xⱼ the driver j at its lag:
+
+    arx(h) = ŷ(h) + Σᵢ (yᵢ − ȳ)·M[i, h] + (ȳ − μ)·M[n, h] + M[n + 1, h] + Σⱼ xⱼ·M[n + 2 + j, h] + (ŷ(h) − ȳ)·v[h]
+
+A map of all columns at all lags would have thousands of rows; those that are read are chosen in `drivers.py`.
+Each channel has its own drivers and its own map; a channel without drivers has no such forecast. All numbers
+are in units of the window's spread, and drivers in those of the channel's training spread over it, so that a
+relation in data units is one number at all times.
 
 Axes: B batch · C channel · R row, a channel of a window · T history · J cutoff · D step of a driver ·
-K driver column · F driver at a lag · N number that a map reads · L lead.
+K driver column · F driver at a lag · N feature of a map · H horizon · L lead.
 """
 
 from __future__ import annotations
@@ -23,7 +29,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from forecaster.config import ModelPlan
-from forecaster.model.channels import repeat_channels
+from forecaster.model.channels import before_cutoffs, repeat_channels
 from forecaster.model.embedding import Shape
 from forecaster.model.linear import ALL, EARLY, mapped
 from forecaster.model.scaling import ContextScaler, Scale
@@ -33,6 +39,7 @@ MOST_DRIVERS = 64
 """Columns at a lag that one channel reads."""
 TAIL = 24
 """Own values that it reads."""
+_BIAS_FEATURES = 2  # level less the mean of the training rows; 1
 _FARTHEST = 6.0  # training spreads of a driver
 
 
@@ -44,19 +51,21 @@ class ArxForecast(nn.Module):
         super().__init__()
         channels, columns = shape.channels + 1, len(config.drivers)
         self.absolute = config.driver_units == "training"
+        """Whether maps read the distance of level and drivers from the mean of the training rows."""
         self.tail = min(TAIL, config.memory)
-        count = self.tail + 2 + MOST_DRIVERS + 1
-        self.maps = nn.Buffer(torch.zeros(2, channels, count, shape.horizon))
-        """[EARLY or ALL, C + 1, N, H]; code 0 has none. The last row is the number per lead."""
-        self.column, self.lag = (
-            nn.Buffer(torch.zeros(channels, MOST_DRIVERS, dtype=torch.int64)) for _ in range(2)
-        )
-        """[C + 1, F] steps back from the cutoff; a column from K on is the square of one before."""
+        features = self.tail + _BIAS_FEATURES + MOST_DRIVERS + 1
+        self.maps = nn.Buffer(torch.zeros(2, channels, features, shape.horizon))
+        """[EARLY or ALL, C + 1, N, H]; code 0 has none. The last row is v, a number per lead."""
+        self.column = nn.Buffer(torch.zeros(channels, MOST_DRIVERS, dtype=torch.int64))
+        """[C + 1, F] column of each driver; from K on it is the square of the column K before."""
+        self.lag = nn.Buffer(torch.zeros(channels, MOST_DRIVERS, dtype=torch.int64))
+        """[C + 1, F] steps back from the cutoff."""
         self.used = nn.Buffer(torch.zeros(channels, dtype=torch.bool))
         """[C + 1] whether a channel has drivers."""
         self.loc = nn.Buffer(torch.zeros(columns, dtype=torch.float64))
+        """[K] mean of each driver column in the training rows."""
         self.spread = nn.Buffer(torch.ones(columns, dtype=torch.float64))
-        """[K] mean and spread of each driver column in the training rows."""
+        """[K] its spread."""
         self.held_out: Tensor | None = None
         """[block, C + 1, N, H] for training windows, as `LinearForecast.held_out`; None when not training."""
 
@@ -83,23 +92,27 @@ class ArxForecast(nn.Module):
             leads: those of `linear`.
             block: of the training time that each cutoff falls into; None = not a training window.
         """
-        code = inputs.channel.flatten()
-        own, level = self.own(filled, inputs, scale, scaler, shifts)
-        read = torch.cat([own, self.drivers(inputs, scale, scaler, shifts)], dim=-1)
+        code = inputs.channel.flatten()  # [R]
+        autoregressive, level = self.autoregressive(filled, inputs, scale, scaler, shifts)
+        drivers = self.drivers(inputs, scale, scaler, shifts)
+        features = torch.cat([autoregressive, drivers], dim=-1)  # [R, J, N − unused drivers]
         if block is None:
             maps = self.maps[EARLY if any(shifts) else ALL]
             group = code[:, None].expand(-1, len(shifts))
         else:
             assert self.held_out is not None
-            count = self.held_out.shape[1]
-            maps, group = self.held_out.flatten(0, 1), block * count + code[:, None]
+            channels = self.held_out.shape[1]
+            maps = self.held_out.flatten(0, 1)  # [block · (C + 1), N, H]
+            group = block * channels + code[:, None]
         maps, group = maps[..., leads], group.flatten()
-        missed = mapped(read.flatten(0, 1), maps[:, : read.shape[2]], group)
-        missed = missed.unflatten(0, (-1, len(shifts)))
-        along = maps[group, -1].unflatten(0, (-1, len(shifts)))
-        return linear + missed + (linear - level) * along
+        # Rows of maps of drivers that no channel has are left out: they are 0.
+        used = maps[:, : features.shape[2]]
+        correction = mapped(features.flatten(0, 1), used, group)
+        correction = correction.unflatten(0, (-1, len(shifts)))  # [R·J, L] → [R, J, L]
+        factor = maps[group, -1].unflatten(0, (-1, len(shifts)))  # v
+        return linear + correction + (linear - level) * factor
 
-    def own(
+    def autoregressive(
         self,
         filled: Float[Tensor, "R T"],
         inputs: Inputs,
@@ -107,55 +120,74 @@ class ArxForecast(nn.Module):
         scaler: ContextScaler,
         shifts: Sequence[int],
     ) -> tuple[Float[Tensor, "R J N"], Float[Tensor, "R J 1"]]:
-        """Returns what maps read of the channel itself, and the level of its last values."""
-        end = filled.shape[1]
-        last = torch.stack([filled[:, end - s - self.tail : end - s] for s in shifts], dim=1)
+        """Returns the features of the channel itself, and the level of its last values.
+
+        They are the last values less their level; then, in units of training rows, the level less the
+        mean of these rows, and 1; else 0 and 0.
+        """
+        last = before_cutoffs(filled, shifts, self.tail)
         level = last.mean(dim=-1, keepdim=True)
-        apart = (scale.level + scale.loc - scaler.loc[inputs.channel]) / scale.scale
-        above = torch.stack([apart, scaler.scale[inputs.channel] / scale.scale], dim=-1)
-        above = above.flatten(0, 1).float()[:, None].expand(-1, len(shifts), -1)
-        above = torch.cat([above[..., :1] + level, above[..., 1:]], dim=-1) * self.absolute
-        return torch.cat([last - level, above], dim=-1), level
+        # What was taken off the window, less the training mean: with the level it is ȳ − μ.
+        distance = scale.level + scale.loc - scaler.loc[inputs.channel]  # [B, C]
+        offset = distance / scale.scale
+        constant = self._training_unit(inputs, scale, scaler)
+        bias = torch.stack([offset, constant], dim=-1).flatten(0, 1).float()  # [R, 2]
+        bias = bias[:, None].expand(-1, len(shifts), -1)  # [R, J, 2]
+        offset, constant = bias[..., :1] + level, bias[..., 1:]
+        bias = torch.cat([offset, constant], dim=-1) * self.absolute
+        return torch.cat([last - level, bias], dim=-1), level
 
     def drivers(
         self, inputs: Inputs, scale: Scale, scaler: ContextScaler, shifts: Sequence[int]
     ) -> Float[Tensor, "R J F"]:
         """Returns the chosen columns at the chosen lags, 0 where missing."""
-        values, most, code = inputs.drivers, self._most(), inputs.channel.flatten()
-        column, lag = (part[code, :most][:, None] for part in (self.column, self.lag))
+        values = inputs.drivers  # [B, D, K]
+        steps, columns = values.shape[1:]
+        code, count = inputs.channel.flatten(), self._driver_count()
+        column = self.column[code, :count][:, None]  # [R, 1, F]
+        lag = self.lag[code, :count][:, None]
         back = torch.tensor(shifts, device=code.device)[:, None] + lag
-        at = (values.shape[1] - 1 - back).clamp(0, values.shape[1] - 1)  # [R, J, F]
+        step = (steps - 1 - back).clamp(0, steps - 1)  # [R, J, F]
         window = torch.arange(values.shape[0], device=code.device)
-        window = repeat_channels(window, inputs.channel.shape[1])[:, None, None]
-        plain, squared = column % values.shape[2], column >= values.shape[2]
-        cells = values[window, at, plain]
-        apart = self._apart(cells, self._loc(values)[window[..., 0], plain[:, 0]][:, None], plain)
-        apart = torch.where(squared, apart.square() - 1, apart).nan_to_num(0.0).float()
-        return apart * self._unit(inputs, scale, scaler)
+        window = repeat_channels(window, inputs.channel.shape[1])[:, None, None]  # [R, 1, 1]
+        unsquared = column % columns
+        cells = values[window, step, unsquared]  # [R, J, F]
+        # The mean of each driver's column in its window: [B, K] → [R, F] → [R, 1, F].
+        loc = self._loc(values)[window[..., 0], unsquared[:, 0]][:, None]
+        deviation = self._deviation(cells, loc, unsquared)
+        deviation = torch.where(column >= columns, deviation.square() - 1, deviation)
+        return deviation.nan_to_num(0.0).float() * self._unit(inputs, scale, scaler)
 
     def standardised(
         self, inputs: Inputs, scale: Scale, scaler: ContextScaler
-    ) -> Float[Tensor, "R D KK"]:
+    ) -> Float[Tensor, "R D _"]:
         """Returns all driver columns, then their squares, in the units of maps; 0 where missing."""
         values = inputs.drivers
-        apart = self._apart(values, self._loc(values)[:, None], slice(None))
-        apart = torch.cat([apart, apart.square() - 1], dim=-1).nan_to_num(0.0).float()
-        apart = repeat_channels(apart, inputs.channel.shape[1])
-        return apart * self._unit(inputs, scale, scaler)
+        deviation = self._deviation(values, self._loc(values)[:, None], slice(None))
+        # Less 1, the mean square of standardised values, so that a square is no constant.
+        both = torch.cat([deviation, deviation.square() - 1], dim=-1)
+        both = both.nan_to_num(0.0).float()
+        both = repeat_channels(both, inputs.channel.shape[1])  # [B, D, 2K] → [R, D, 2K]
+        return both * self._unit(inputs, scale, scaler)
 
-    def _most(self) -> int:
+    def _driver_count(self) -> int:
         """How many drivers the channel with most of them has; a graph reads as many as there can be."""
         if torch.compiler.is_exporting():
             return MOST_DRIVERS
-        used = self.maps[ALL, :, self.tail + 2 : -1].any(dim=2).any(dim=0).nonzero()
+        rows = self.maps[ALL, :, self.tail + _BIAS_FEATURES : -1]  # [C + 1, F, H]
+        used = rows.any(dim=2).any(dim=0).nonzero()
         return int(used.max()) + 1 if len(used) else 0
 
     def _loc(self, values: Float[Tensor, "B D K"]) -> Float[Tensor, "B K"]:
         """The mean of each column: of the training rows, or of the window."""
-        return self.loc.expand(values.shape[0], -1) if self.absolute else values.nanmean(dim=1)
+        if self.absolute:
+            return self.loc.expand(values.shape[0], -1)
+        return values.nanmean(dim=1)
 
-    def _apart(self, cells: Tensor, loc: Tensor, column: Tensor | slice) -> Tensor:
-        return ((cells - loc) / self.spread[column]).clamp(-_FARTHEST, _FARTHEST)
+    def _deviation(self, cells: Tensor, loc: Tensor, column: Tensor | slice) -> Tensor:
+        """(x − mean) / spread, clipped: one outlier times a weight would be the forecast."""
+        standardised = (cells - loc) / self.spread[column]
+        return standardised.clamp(-_FARTHEST, _FARTHEST)
 
     def _unit(
         self, inputs: Inputs, scale: Scale, scaler: ContextScaler
@@ -163,4 +195,10 @@ class ArxForecast(nn.Module):
         """What one training spread of a driver is to the maps."""
         if not self.absolute:
             return 1.0
-        return (scaler.scale[inputs.channel] / scale.scale).flatten().float()[:, None, None]
+        unit = self._training_unit(inputs, scale, scaler)
+        return unit.flatten().float()[:, None, None]
+
+    @staticmethod
+    def _training_unit(inputs: Inputs, scale: Scale, scaler: ContextScaler) -> Float[Tensor, "B C"]:
+        """The spread of the training rows of each channel per spread of its window."""
+        return scaler.scale[inputs.channel] / scale.scale

@@ -5,7 +5,7 @@ Covariates enter the patches of the targets (`Covariates.together`) or, with cha
 channels of their own (`Covariates.apart`); never both.
 
 Axes: B batch · C channel · T step · N token · X number per step · Y category · K covariate · D width ·
-S path.
+S path · R row, a channel of a window · J cutoff.
 """
 
 from __future__ import annotations
@@ -28,6 +28,17 @@ def fold(cells: Tensor) -> Tensor:
 def repeat_channels(shared: Tensor, channels: int) -> Tensor:
     """[B, …] → [B·C, …], the same for all channels of a window."""
     return shared if channels == 1 else shared.repeat_interleave(channels, dim=0)
+
+
+def before_cutoffs(values: Tensor, shifts: Sequence[int], steps: int) -> Tensor:
+    """[R, T] → [R, J, steps], what lies before each of J cutoffs that many steps (`shifts`) back."""
+    end = values.shape[1]
+    return torch.stack([values[:, end - shift - steps : end - shift] for shift in shifts], dim=1)
+
+
+def last_steps(count: Tensor, steps: int) -> Tensor:
+    """[R] → [R, steps], True in the last `count` steps of each row."""
+    return torch.arange(steps, device=count.device) >= steps - count[:, None]
 
 
 def keep_channels(folded: Tensor, channels: int, kept: int) -> Tensor:

@@ -132,17 +132,17 @@ class Network(nn.Module):
 
     def scale(self, inputs: Inputs) -> Scale:
         """Returns the scale of the context that the longest lookback or attention reads."""
-        reach = self.experts.reach if self.experts and self.experts.linear else 0
+        oldest = self.experts.cutoff_span if self.experts and self.experts.linear else 0
         found = self.scaler(
-            inputs.context[:, reach:],
-            inputs.observed[:, reach:],
+            inputs.context[:, oldest:],
+            inputs.observed[:, oldest:],
             inputs.channel,
             inputs.history,
             inputs.history_observed,
         )
         if self.experts is None:
             return found
-        return self.experts.begun(inputs, found, self.embedding.static_numbers(inputs))
+        return self.experts.with_cold_scale(inputs, found, self.embedding.static_numbers(inputs))
 
     def encode(self, inputs: Inputs) -> Memory:
         """Returns the encoded context with its scale."""

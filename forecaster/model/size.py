@@ -124,9 +124,9 @@ def _check_linear_maps(config: ModelPlan, shape: Shape, room: int) -> None:
     sizes = [tuple(weights.shape[1:]) for weights in linear.maps]
     needed = _SUMS * _DOUBLE * sum(n * size * (size + leads) for n, size, leads in sizes)
     if needed > room:
-        places, size, _ = max(sizes, key=lambda own: own[0] * own[1] ** 2)
+        phases, size, _ = max(sizes, key=lambda shape: shape[0] * shape[1] ** 2)
         raise ConfigError(
-            f"model.experts linear: maps from {size:,} features for {places:,} phases need "
+            f"model.experts linear: maps from {size:,} features for {phases:,} phases need "
             f"{needed / 1e9:,.1f} GB to solve, this machine has {room / 1e9:,.1f} GB: take shorter "
             "model.lookbacks, or experts without linear"
         )

@@ -338,7 +338,7 @@ def _expert_weights(ensemble: Ensemble, store: WindowStore, split: Split) -> dic
     found = []
     for batch in WindowSequence(store, index, numbers, _MEASURED_BATCH):
         pools = [one.pool(batch.inputs, one.scale(batch.inputs)) for one in members]
-        found.append(torch.stack([pool.weights.mean(dim=1) for pool in pools], dim=-1) @ own)
+        found.append(torch.stack([pool.evidence.weights.mean(dim=1) for pool in pools], dim=-1) @ own)
     mean = torch.cat(found).mean(dim=0).tolist()
     return {
         "network_weight": float(torch.tensor([mean_weight(one) for one in members]) @ own),

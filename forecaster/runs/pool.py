@@ -1,8 +1,14 @@
-"""Experts of a table: which suit it, and what they are solved on."""
+"""Experts of a table: which suit it, and what they are solved on.
+
+Which experts there are is chosen on all rows, those of validation included; what they hold is solved on the
+training rows alone (`solve_experts`). That is harmless: the choice reads lengths, the calendar, the share of
+zeros and the spread of levels, and no number of a forecast is estimated there. A backtest cuts the table at
+its cutoff before the choice (`_Refits`), so that no scored row enters it.
+"""
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -11,7 +17,7 @@ from numpy.typing import NDArray
 from forecaster.config import Expert, ModelConfig, Plan
 from forecaster.errors import ConfigError
 from forecaster.forecast.artifact import Artifact, shape_of
-from forecaster.model.closed_forms import ETS_SEASON, PERIODS, SEASONS
+from forecaster.model.closed_forms import ETS_SEASON, MEAN_SEASONS, SEASONS
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.experts import CUTOFFS, GENERAL, SEASONAL, SECOND
 from forecaster.model.network import Network
@@ -31,13 +37,39 @@ from forecaster.windows.split import Split, split_panel
 from forecaster.windows.store import WindowStore, training_store
 
 HISTORY = 2048
-"""Steps that experts read at most."""
-_MEMORY = 256  # steps before each cutoff, where a few seasons are not more
-_SPACING = 64  # steps between earlier cutoffs at most
-_PHASES = 24  # of a season, at most, at which bands have widths of their own
-_LAGS, _LEAST_LAGS, _CANDIDATES = 96, 8, 4096  # steps back of a driver; of all drivers together
-_COMPARED = 100  # series whose levels are compared
-_DRIVEN_ROWS, _MOST_CHANNELS = 200, 50  # fewer rows choose no drivers; more channels take too long
+"""Steps that experts read at most: a batch of 256 windows is 4 MB, and older steps hardly weigh (0.9^2048)."""
+# Steps before each cutoff, where `SEASONS` seasons are not more: the slowest smoothing, of 0.1, has
+# 0.9^256 = 2e-12 of its weight further back.
+_MEMORY = 256
+# Steps between earlier cutoffs, at most: at a horizon of 512 steps they would leave no history before them.
+_SPACING = 64
+_PHASES = 24  # of a season, at most, at which bands have widths of their own: the hours of a day
+_LAGS = 96  # steps back of a driver, at most: four days of hours, a day of quarters of an hour
+_LEAST_LAGS = 8  # of each column: with fewer there are too many columns
+# Columns times lags, at most: 1,024 windows of them and of their squares fill the 64 MB of `drivers.py`.
+_CANDIDATES = 4096
+_COMPARED = 100  # series whose levels are compared, an even draw
+# Rows of the longest series from which on drivers are chosen: a held-out quarter of fewer is under 50 windows.
+_DRIVEN_ROWS = 200
+_MOST_CHANNELS = 50  # whose drivers are chosen: each takes a pass over its windows
+
+
+class _Lengths(NamedTuple):
+    """How far back experts read, in steps."""
+
+    season: int
+    """1 = none."""
+    second: int
+    """Of a longer cycle; 0 = none."""
+    spacing: int
+    """Between the earlier cutoffs."""
+    memory: int
+    """Before each cutoff."""
+
+    @property
+    def cutoff_span(self) -> int:
+        """From the earliest cutoff to the window's own."""
+        return CUTOFFS * self.spacing
 
 
 def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> dict[str, object]:
@@ -49,54 +81,80 @@ def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> dict[str, o
         horizon: steps.
     """
     longest = panel.longest
-    asked = model.experts
-    if asked is None and (model.head != "quantile" or model.decoder != "direct"):
-        asked = ()
-    if asked == ():
+    requested = model.experts
+    if requested is None and (model.head != "quantile" or model.decoder != "direct"):
+        requested = ()
+    if requested == ():
+        # History is read all the same: a constant context takes its spread from it.
         return {"experts": (), "history_length": max(1, min(longest, HISTORY))}
-    season, second = _seasons(panel.calendar, longest) if panel.regular else (1, 0)
-    spacing = max(1, min(horizon, _SPACING, -(-(longest - season) // CUTOFFS)))
-    reach = CUTOFFS * spacing
-    memory = max(2, min(max(_MEMORY, SEASONS * season), longest, HISTORY - reach))
-    if memory < 2 * season:
-        season, second = 1, 0
-    if second > HISTORY - reach:
-        second = 0
-    back = min(PERIODS * second, longest, HISTORY - reach)
-    drivers = _drivers(panel, longest)
-    suitable = {
-        *GENERAL,
-        "linear",
-        *(SEASONAL if season > 1 else ()),
-        *(SECOND if second else ()),
-        *(["tsb"] if _intermittent(panel, panel.indptr[1:]).any() else ()),
-        *(["arx"] if drivers else ()),
-    }
-    if season > ETS_SEASON:
-        suitable -= {"ets"}
-    if memory < 3 * season:
-        suitable -= {"growing_season"}
-    if unsuited := sorted(set(asked or ()) - suitable):
+    lengths = _lengths(panel, horizon)
+    drivers = _drivers(panel)
+    suitable = _suitable(panel, lengths, drivers)
+    if unsuited := sorted(set(requested or ()) - suitable):
         raise ConfigError(
             f"model.experts {', '.join(unsuited)}: {panel.name} has no season or demand for it (season "
-            f"{season}, longest series {longest:,} rows); take some of "
+            f"{lengths.season}, longest series {longest:,} rows); take some of "
             f"{', '.join(name for name in get_args(Expert) if name in suitable)}"
         )
-    names = tuple(name for name in get_args(Expert) if name in (asked or suitable))
+    names = tuple(name for name in get_args(Expert) if name in (requested or suitable))
     lags = 0
     if "arx" in names:
-        lags = min(_LAGS, max(horizon, season, _MEMORY // 8), _CANDIDATES // len(drivers))
+        # Delays of up to a horizon or a season are looked for, and of 32 steps at least.
+        delay = max(horizon, lengths.season, _MEMORY // 8)
+        lags = min(_LAGS, delay, _CANDIDATES // len(drivers))
+    # The second season may lie further back than the memory: three of them, as far as history goes.
+    second_span = min(MEAN_SEASONS * lengths.second, longest, HISTORY - lengths.cutoff_span)
+    first_cycle = _first_cycle(panel.calendar)
+    # Means of the training rows are of all series together: of use where these are alike.
+    absolute = panel.n_series == 1 or (lags > 0 and _alike(panel))
     return {
         "experts": names,
-        "history_length": max(memory, back) + reach,
-        "memory": memory,
-        "cutoff_spacing": spacing,
-        "seasons": (season, second),
-        "band_phases": min(season, _PHASES) if _first_cycle(panel.calendar) == season else 1,
+        # Each earlier cutoff has the same memory as the window's own.
+        "history_length": max(lengths.memory, second_span) + lengths.cutoff_span,
+        "memory": lengths.memory,
+        "cutoff_spacing": lengths.spacing,
+        "seasons": (lengths.season, lengths.second),
+        # Phases are read from `Inputs.phase`, whose first slot is the first cycle.
+        "band_phases": min(lengths.season, _PHASES) if first_cycle == lengths.season else 1,
         "drivers": drivers if lags else (),
-        "driver_length": lags + reach if lags else 1,
-        "driver_units": "training" if panel.n_series == 1 or (lags and _alike(panel)) else "window",
+        "driver_length": lags + lengths.cutoff_span if lags else 1,
+        "driver_units": "training" if absolute else "window",
     }
+
+
+def _lengths(panel: Panel, horizon: int) -> _Lengths:
+    """Seasons, spacing and memory that a table's longest series and calendar allow."""
+    longest = panel.longest
+    season, second = _seasons(panel.calendar, longest) if panel.regular else (1, 0)
+    # A horizon apart, so that errors are of other steps (MAE on 17 tables .735 of seasonal naive's; half a
+    # horizon apart .751), and so near that a series with a season before it has all of them.
+    fitting = -(-(longest - season) // CUTOFFS)
+    spacing = max(1, min(horizon, _SPACING, fitting))
+    allowed = HISTORY - CUTOFFS * spacing
+    memory = max(2, min(max(_MEMORY, SEASONS * season), longest, allowed))
+    if memory < 2 * season:  # a pattern needs to be seen twice
+        season, second = 1, 0
+    if second > allowed:  # it must lie within the history of the earliest cutoff
+        second = 0
+    return _Lengths(season, second, spacing, memory)
+
+
+def _suitable(panel: Panel, lengths: _Lengths, drivers: tuple[str, ...]) -> set[str]:
+    """The experts that a table has the season, demand or drivers for."""
+    suitable = {*GENERAL, "linear"}
+    if lengths.season > 1:
+        suitable.update(SEASONAL)
+    if lengths.second:
+        suitable.update(SECOND)
+    if _intermittent(panel, panel.indptr[1:]).any():
+        suitable.add("tsb")
+    if drivers:
+        suitable.add("arx")
+    if lengths.season > ETS_SEASON:
+        suitable.discard("ets")
+    if lengths.memory < 3 * lengths.season:  # growth compares the spread of early and late ones
+        suitable.discard("growing_season")
+    return suitable
 
 
 def solve_experts(network: Network, panel: Panel, plan: Plan, split: Split, store: WindowStore) -> None:
@@ -152,10 +210,10 @@ def bare_network(panel: Panel, plan: Plan, split: Split) -> Network:
 
 
 def _seasons(calendar: Calendar, longest: int) -> tuple[int, int]:
-    """The main season, and the shortest longer cycle that a series holds once: 0 where there is none."""
+    """The main season, and the shortest longer cycle that a series holds twice: 0 where there is none."""
     season = calendar.season_length
-    longer = (steps for name in calendar.cycles if (steps := cycle_steps(calendar, name)) > season)
-    second = min(longer, default=0)
+    cycles = (cycle_steps(calendar, name) for name in calendar.cycles)
+    second = min((steps for steps in cycles if steps > season), default=0)
     return season, second if season > 1 and second <= longest // 2 else 0
 
 
@@ -163,29 +221,36 @@ def _first_cycle(calendar: Calendar) -> int:
     return cycle_steps(calendar, calendar.cycles[0]) if calendar.cycles else 1
 
 
-def _drivers(panel: Panel, longest: int) -> tuple[str, ...]:
+def _drivers(panel: Panel) -> tuple[str, ...]:
     """The columns that `arx` may read, the last ones of the table: covariates, and targets where some."""
     schema = panel.schema
-    if not panel.regular or longest < _DRIVEN_ROWS or panel.n_channels > _MOST_CHANNELS:
+    too_short = panel.longest < _DRIVEN_ROWS
+    if not panel.regular or too_short or panel.n_channels > _MOST_CHANNELS:
         return ()
     names = schema.columns if panel.n_channels > 1 else schema.past_numeric + schema.known_numeric
     return names if len(names) <= _CANDIDATES // _LEAST_LAGS else ()
 
 
 def _alike(panel: Panel) -> bool:
-    """Whether the levels of the series of each channel differ by less than half of how much each varies."""
-    facts = []
+    """Whether the levels of the series of each channel differ by less than half of how much each varies.
+
+    Then the mean of the training rows is a level that a series comes back to, known better than the mean of
+    its window: MAE of a series that follows two others .32 in units of windows, .05 in those of training rows.
+    """
+    moments = []
     for number in even_draw(panel.n_series, _COMPARED):
-        rows = panel.values[panel.indptr[number] : panel.indptr[number + 1], : panel.n_channels]
-        there = ~np.isnan(rows)
-        count = np.maximum(there.sum(axis=0), 1)
-        level = np.where(there, rows, 0.0).sum(axis=0) / count
-        varies = (np.where(there, rows - level, 0.0) ** 2).sum(axis=0) / count
-        facts.append(np.where(there.any(axis=0), [level, varies], np.nan))
-    levels, varies = np.swapaxes(facts, 0, 1)
+        series = slice(panel.indptr[number], panel.indptr[number + 1])
+        rows = panel.values[series, : panel.n_channels]
+        observed = ~np.isnan(rows)
+        count = np.maximum(observed.sum(axis=0), 1)
+        level = np.where(observed, rows, 0.0).sum(axis=0) / count
+        variance = (np.where(observed, rows - level, 0.0) ** 2).sum(axis=0) / count
+        moments.append(np.where(observed.any(axis=0), [level, variance], np.nan))
+    levels, variances = np.swapaxes(moments, 0, 1)  # [series, C] each
     if np.isnan(levels).all(axis=0).any():  # a channel without a value
         return False
-    return bool((np.nanvar(levels, axis=0) <= np.nanmean(varies, axis=0) / 4).all())
+    between, within = np.nanvar(levels, axis=0), np.nanmean(variances, axis=0)  # [C] each
+    return bool((between <= within / 4).all())
 
 
 def _intermittent(panel: Panel, end: Int64) -> NDArray[np.bool_]:

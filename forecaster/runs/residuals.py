@@ -1,7 +1,7 @@
 """What experts miss on training windows: their weights, and the quantiles of their residuals.
 
     training windows, whole and with ─▶ mean errors ─▶ weights ─▶ residuals in units ─▶ quantiles
-    a history cut to each class         per lead                  of `Pool.unit`        per lead
+    a history cut to each class         per lead                  of `Evidence.unit`     per lead
 
 Axes: R row, a channel of a window · H lead · E expert · L class of history · C channel · Q quantile level.
 """
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from forecaster.config import Plan
-from forecaster.model.experts import SHARPNESS, Experts, Pool, truncated
+from forecaster.model.experts import SHARPNESS, Evidence, Experts, Pool, truncated
 from forecaster.model.network import Network
 from forecaster.panel.panel import Panel
 from forecaster.windows.datamodule import WindowSequence
@@ -53,14 +53,20 @@ class _Rows(NamedTuple):
         """Returns rows with such errors on training windows [H, E], and such sharpness [2]."""
         count = len(self.channel)
         table, sharpness = worse.expand(count, -1, -1), sharpness.expand(count, -1)
-        return self._replace(pool=self.pool._replace(of_table=table, sharpness=sharpness))
+        return self.with_evidence(of_table=table, sharpness=sharpness)
+
+    def with_evidence(self, **evidence: Tensor) -> _Rows:
+        """Returns rows with other evidence."""
+        pool = self.pool
+        return self._replace(pool=pool._replace(evidence=pool.evidence._replace(**evidence)))
 
     def residuals(self) -> Tensor:
         """[R, H, 1 + E] of the weighted experts and of each alone, in units of their bands."""
         pool = self.pool
         mean, error = pool.mean()
         every = torch.cat([mean[..., None], pool.forecasts], dim=-1)
-        units = [pool.unit(one) for one in (error, *pool.error.T)]
+        evidence = pool.evidence
+        units = [evidence.unit(one) for one in (error, *evidence.error.T)]
         return (self.target - every) / torch.stack(units, dim=-1)
 
 
@@ -103,9 +109,10 @@ def learn_errors(
                 shift = beyond[batch.series.numpy()[:, None], inputs.channel.numpy() - 1]
                 target = target + torch.from_numpy(shift.flatten()).float()[:, None, None]
             where = inputs.channel.flatten(), experts.phases_of(inputs)
-            found.append((*network.pool(inputs, scale, batch.time), target, *where))
-        *pool, target, channel, phase = map(torch.cat, zip(*found, strict=True))
-        return _Rows(Pool(*pool), target, channel, phase)
+            pool = network.pool(inputs, scale, batch.time)
+            found.append((pool.forecasts, *pool.evidence, target, *where))
+        forecasts, *evidence, target, channel, phase = map(torch.cat, zip(*found, strict=True))
+        return _Rows(Pool(forecasts, Evidence(*evidence)), target, channel, phase)
 
     experts.reset_errors()
     rows, last = rows_of(split.train, most, None), len(experts.longest)
@@ -115,7 +122,7 @@ def learn_errors(
     rows = rows.weighed(worse, experts.sharpness[last])
     experts.width.copy_(_widths(rows, experts, apart * plan.horizon))
     width = experts.width[rows.channel[:, None], rows.phase]
-    rows = rows._replace(pool=rows.pool._replace(width=width))
+    rows = rows.with_evidence(width=width)
 
     levels, trust = np.array(plan.model.quantile_levels), apart / (apart + _PRIOR)
     _move_offsets(experts, last, rows, levels, trust)
@@ -136,7 +143,7 @@ def learn_errors(
 def _worse(rows: _Rows) -> Tensor:
     """[H, E] mean error of each expert over the least − 1, in units of scatter."""
     error = (rows.pool.forecasts - rows.target).abs()
-    return _over_least((error / rows.pool.scatter[:, None, None]).nanmean(dim=0))
+    return _over_least((error / rows.pool.evidence.scatter[:, None, None]).nanmean(dim=0))
 
 
 def _worse_when_cut(rows: _Rows) -> Tensor:
@@ -145,7 +152,8 @@ def _worse_when_cut(rows: _Rows) -> Tensor:
     Of a short history scatter is no unit: two values may be close by chance.
     """
     error = (rows.pool.forecasts - rows.target).abs()
-    error = error.masked_fill(~rows.pool.formed[:, None], torch.nan).nanmean(dim=1, keepdim=True)
+    available = rows.pool.evidence.available[:, None]
+    error = error.masked_fill(~available, torch.nan).nanmean(dim=1, keepdim=True)
     return _over_least((error / error.nanmean(dim=2, keepdim=True)).nanmean(dim=0))
 
 
@@ -158,8 +166,10 @@ def _over_least(mean: Tensor) -> Tensor:
 def _sharpness(rows: _Rows, worse: Tensor, apart: float) -> Tensor:
     """[2] the sharpness of least Huber loss, near `SHARPNESS` where windows side by side are few."""
     every = -(-len(rows.target) // _SHARPENED)
-    some = _Rows(Pool(*(part[::every] for part in rows.pool)), *(part[::every] for part in rows[1:]))
-    target, unit = some.target[..., 0], some.pool.scatter.clamp(min=_LEAST_SCATTER)[:, None]
+    evidence = Evidence(*(part[::every] for part in rows.pool.evidence))
+    pool = Pool(rows.pool.forecasts[::every], evidence)
+    some = _Rows(pool, *(part[::every] for part in rows[1:]))
+    target, unit = some.target[..., 0], evidence.scatter.clamp(min=_LEAST_SCATTER)[:, None]
     # In float64: in float32 rounding decides where the search stops.
     before, change = torch.tensor(SHARPNESS).double(), torch.zeros(2).double().requires_grad_()
 

@@ -2,14 +2,16 @@
 
     (Σ w·x·xᵀ + α·N·I) · map = Σ w·x·y
 
-x holds the features of a window (`model/experts.py`), y its targets less the level taken away, both in
-scaled units; w is below 1 where a target lies more than ten spreads from its context; N is Σ w over the
-longest training span, so that shorter spans are shrunk as much. The sums are kept per quarter of the
-training time, so that every residual is that of a map solved without its quarter: residuals of windows
-in the solution gave 80 % bands that held 70 %.
+x holds the features of a window (`model/linear.py`), y its targets less the level taken away, both in the
+units of the maps; w is below 1 where a target lies more than ten spreads from its context; N is Σ w over the
+longest training span, so that shorter spans are shrunk as much. (Windows weighted by their squared scale, as
+on globally scaled data, were worse: MSE .667 against .660 on ETTh1, 96 hours.)
 
-Axes: B batch · R row, a channel of a window · E number that all maps read · P place in the shortest
-cycle · F feature · H lead · Q quantile level.
+The sums are kept per quarter of the training time, so that every residual is that of a map solved without
+its quarter: residuals of windows in the solution gave 80 % bands that held 70 %.
+
+Axes: B batch · R row, a channel of a window · E exogenous feature · P phase of the shortest cycle ·
+F feature · H lead.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import torch
 from torch import Tensor
 
 from forecaster.config import ModelPlan, Plan
-from forecaster.model.linear import HeldOut, LinearForecast, mapped, relative
+from forecaster.model.linear import HeldOut, LinearForecast, mapped, unit_ratio
 from forecaster.model.network import Network
 from forecaster.model.scaling import Scale
 from forecaster.panel.panel import Panel
@@ -33,12 +35,16 @@ from forecaster.windows.index import Int64, WindowIndex, even_draw
 from forecaster.windows.store import training_store
 
 MOST_ROWS = 60_000
-"""Rows that maps are solved over; more windows are an even draw."""
+"""Rows that maps are solved over; more windows are an even draw. 52,608 half-hourly rows take 12 s; up to
+200,000 rows, with longer lookbacks, took tens of minutes."""
 FOLDS = 4
 """Quarters of the training time; as a key of maps: all of it."""
-_BLOCK_CELLS = 1 << 22
-_FAR = 10.0  # spreads
-_CG_STEPS, _CG_TOLERANCE = 12, 1e-4
+_BLOCK_CELLS = 1 << 22  # numbers of a block of windows: 32 MB in float64
+_FAR = 10.0  # spreads from which on a target weighs less, as the square of its distance
+_CG_STEPS = 12
+_CG_TOLERANCE = 1e-4  # of the right-hand side
+# Of the mean diagonal, added to it: centred rows sum to 0, so without any penalty there is no inverse.
+_JITTER = 1e-9
 _TINY = 1e-12
 
 Maps = Mapping[int, Sequence[Tensor]]
@@ -52,29 +58,43 @@ def solve_linear(network: Network, panel: Panel, plan: Plan, index: WindowIndex)
     linear = network.experts.linear
     alphas = lead_alphas(plan.model, linear.horizon)
     # The longest span first: it settles how much the others are shrunk.
-    lengths = sorted(plan.model.linear_spans or (None,), key=lambda n: -(n or 1 << 62))
+    spans = plan.model.linear_spans or (None,)
+    longest_first = sorted(spans, key=lambda span: -(span or 1 << 62))
     held_out: list[HeldOut] = []
     whole: list[Tensor] | None = None
     with torch.no_grad():
-        for length in lengths:
-            windows = RidgeWindows(network, panel, plan, index, MOST_ROWS, length)
-            sums = without_quarters(summed(windows), range(FOLDS), whole)
-            whole = whole or [one.whole for one in sums[FOLDS]]
-            solved = {
-                fold: [solution(linear, one, alphas) for one in own] for fold, own in sums.items()
-            }
-            solved[FOLDS] = _refined(windows, sums[FOLDS], solved[FOLDS], alphas)
-            maps = []
-            for n, lookback in enumerate(linear.lookbacks):
-                each = ((solved[fold][n], sums[fold][n]) for fold in range(FOLDS + 1))
-                own = [with_periodic(*one, alphas, lookback, linear.period) for one in each]
-                maps.append(torch.stack(own))
+        for span in longest_first:
+            windows = RidgeWindows(network, panel, plan, index, MOST_ROWS, span)
+            equations = without_quarters(summed(windows), range(FOLDS), whole)
+            whole = whole or [sums.whole for sums in equations[FOLDS]]
+            maps = _solved_maps(windows, equations, alphas)
             held_out.append(HeldOut(windows.begin, windows.quarter, maps))
         linear.held_out, linear.step = held_out, panel.calendar.step
         for number, kept in enumerate(linear.maps):
             # Maps of several spans read the same features: their mean is one map.
-            every = torch.stack([own.maps[number] for own in held_out]).mean(dim=0)
-            kept.copy_(every[[FOLDS - 1, FOLDS]])
+            mean = torch.stack([solved.maps[number] for solved in held_out]).mean(dim=0)
+            # [quarter, P, F, H] → [EARLY or ALL, P, F, H]: without the last quarter, and on all rows.
+            kept.copy_(mean[[FOLDS - 1, FOLDS]])
+
+
+def _solved_maps(
+    windows: RidgeWindows, equations: Mapping[int, Sequence[Equations]], alphas: Tensor
+) -> list[Tensor]:
+    """[quarter, P, F, H] the maps of each lookback without each quarter, and last on all rows."""
+    linear = windows.linear
+    free = {
+        fold: [solution(linear, sums, alphas) for sums in by_map] for fold, by_map in equations.items()
+    }
+    # Not those without a quarter, which serve residuals alone: a refinement reads all windows up to 13 times.
+    free[FOLDS] = _refined(windows, equations[FOLDS], free[FOLDS], alphas)
+    maps = []
+    for number, lookback in enumerate(linear.lookbacks):
+        by_fold = []
+        for fold in range(FOLDS + 1):
+            sums = equations[fold][number]
+            by_fold.append(with_periodic(free[fold][number], sums, alphas, lookback, linear.period))
+        maps.append(torch.stack(by_fold))
+    return maps
 
 
 def lead_alphas(model: ModelPlan, horizon: int) -> Tensor:
@@ -92,10 +112,10 @@ class RowBlock:
     batch: Batch
     scale: Scale
     """Units of the maps."""
-    others: Tensor
-    """[B, E] what all maps read beside the targets."""
-    place: Tensor
-    """[R]"""
+    exogenous: Tensor
+    """[B, E] what all maps read, whatever their lookback."""
+    phase: Tensor
+    """[R] of the cutoff in the shortest cycle."""
     time: Tensor
     """[R] of the cutoff."""
     target: Tensor
@@ -118,32 +138,39 @@ class RidgeWindows:
     ):
         assert network.experts is not None and network.experts.linear is not None
         index = index if span is None else _recent(panel, index, span)
-        self.network, self.linear = network, network.experts.linear
-        self._store, self._time, self._index = training_store(panel, plan), panel.time, index
-        together = 1 if index.channels == panel.n_channels else panel.n_channels
-        self._numbers = even_draw(len(index), most_rows // together)
-        widest = max(weights.shape[2] for weights in self.linear.maps)
-        read = (widest + self.linear.horizon) * together
-        # Covariates of the past are no feature, but cut out with the rest.
-        columns = together + panel.values.shape[1] - panel.n_channels
-        cut = (self._store.context_length + self._store.horizon) * columns
-        self._size = max(1, _BLOCK_CELLS // max(read, cut))
-        own = index.count > 0
-        last = index.first[own] + (index.count[own] - 1) * index.stride
-        self.begin = int(panel.time[index.first[own]].min()) if own.any() else 0
-        """Time of the first cutoff."""
-        self._until = int(panel.time[last].max()) if own.any() else -1
-        self.quarter = max(1, -(-(self._until - self.begin + 1) // FOLDS))
+        self.network = network
+        self.linear = network.experts.linear
+        self._store = training_store(panel, plan)
+        self._time = panel.time
+        self._index = index
+        # Rows of a window: its channel, or all of them.
+        channels = 1 if index.channels == panel.n_channels else panel.n_channels
+        self._numbers = even_draw(len(index), most_rows // channels)
+        self._size = self._block_size(panel, channels)
+        self.begin, self._until = _time_span(panel, index)
+        """Time of the first cutoff, and of the last."""
+        duration = self._until - self.begin
+        self.quarter = max(1, -(-(duration + 1) // FOLDS))
         """Of the training time, in its units."""
-        self.steps = round((self._until - self.begin) / panel.calendar.step) + 1
+        self.steps = round(duration / panel.calendar.step) + 1
         """Of the time axis, from the first cutoff to the last."""
+
+    def _block_size(self, panel: Panel, channels: int) -> int:
+        """Windows of a block: those whose features, or whose cells, fit into it."""
+        widest = max(maps.shape[2] for maps in self.linear.maps)
+        features = (widest + self.linear.horizon) * channels
+        # Covariates of the past are no feature, but cut out with the rest.
+        columns = channels + panel.values.shape[1] - panel.n_channels
+        cells = (self._store.context_length + self._store.horizon) * columns
+        return max(1, _BLOCK_CELLS // max(features, cells))
 
     def all(self) -> Iterator[RowBlock]:
         return self.read(self._index, self._numbers)
 
     def some(self, most: int) -> Iterator[RowBlock]:
         """Yields the rows of an even draw of at most `most` windows."""
-        return self.read(self._index, self._numbers[even_draw(len(self._numbers), most)])
+        drawn = even_draw(len(self._numbers), most)
+        return self.read(self._index, self._numbers[drawn])
 
     def read(self, index: WindowIndex, numbers: Int64) -> Iterator[RowBlock]:
         """Yields the rows of windows of any index of the panel."""
@@ -154,30 +181,40 @@ class RidgeWindows:
             inputs = batch.inputs
             scale = network.scale(inputs)
             units = linear.units(inputs, scale)
-            target = units.apply(batch.target).transpose(1, 2).flatten(0, 1)
-            target = torch.where(target.isfinite(), target, torch.nan)
-            # A target is far off by what its window knows, however little a season differs.
-            far = target.abs().nan_to_num(0.0).amax(dim=1).double()
-            if linear.apart is not None:
-                far = far * relative(units, scale)
-            weight = (_FAR / far.clamp(min=_FAR)).square()
-            others = linear.others(inputs, network.embedding.known_numbers(inputs))[:, 0]
-            time = torch.from_numpy(self._time[cutoff]).repeat_interleave(inputs.channel.shape[1])
-            place = linear.place(inputs)[:, 0]
-            yield RowBlock(batch, units, others, place, time, target, weight)
+            target = units.apply(batch.target)
+            target = target.transpose(1, 2).flatten(0, 1)  # [B, H, C] → [R, H]
+            target = torch.where(target.isfinite(), target, torch.nan)  # beyond float32
+            # A target is far off in spreads of its context, however little a season differs.
+            distance = target.abs().nan_to_num(0.0).amax(dim=1).double()  # [R]
+            if linear.unit_lag is not None:
+                distance = distance * unit_ratio(units, scale)
+            time = torch.from_numpy(self._time[cutoff])
+            known = network.embedding.known_numbers(inputs)
+            yield RowBlock(
+                batch=batch,
+                scale=units,
+                exogenous=linear.exogenous(inputs, known)[:, 0],
+                phase=linear.phase(inputs)[:, 0],
+                time=time.repeat_interleave(inputs.channel.shape[1]),
+                target=target,
+                weight=(_FAR / distance.clamp(min=_FAR)).square(),
+            )
 
-    def reading(self, rows: RowBlock) -> list[tuple[Tensor, Tensor]]:
+    def features(self, rows: RowBlock) -> list[tuple[Tensor, Tensor]]:
         """Returns, per map, [R, F] what it reads and [R] the level taken away."""
-        inputs, count = rows.batch.inputs, len(self.linear.maps)
-        return [self.linear.features(inputs, rows.scale, rows.others, n) for n in range(count)]
+        return [
+            self.linear.features(rows.batch.inputs, rows.scale, rows.exogenous, number)
+            for number in range(len(self.linear.maps))
+        ]
 
     def equations(self, rows: RowBlock) -> Iterator[tuple[Tensor, Tensor]]:
         """Yields, per map, [R, F] what it reads and [R, H] what it should forecast; float64.
 
         A row beyond float32 reads nothing and should forecast nothing.
         """
-        for features, level in self.reading(rows):
-            target, finite = rows.target - level[:, None], features.sum(dim=1).isfinite()[:, None]
+        for features, level in self.features(rows):
+            target = rows.target - level[:, None]
+            finite = features.sum(dim=1).isfinite()[:, None]  # [R, 1]
             if not finite.all():
                 target = torch.where(finite, target, torch.nan)
                 features = torch.where(finite, features, 0.0)
@@ -185,19 +222,32 @@ class RidgeWindows:
 
     def fold(self, rows: RowBlock) -> Tensor:
         """Returns [R] the quarter of this span that a row falls into; `FOLDS` = none."""
+        # By time, not by row: series that lie side by side in time are left out together.
         fold = (rows.time - self.begin).div(self.quarter, rounding_mode="floor")
-        return torch.where((rows.time < self.begin) | (rows.time > self._until), FOLDS, fold)
+        outside = (rows.time < self.begin) | (rows.time > self._until)
+        return torch.where(outside, FOLDS, fold)
+
+
+def _time_span(panel: Panel, index: WindowIndex) -> tuple[int, int]:
+    """The times of the first and the last cutoff; 0 and −1 where there is no window."""
+    used = index.count > 0
+    if not used.any():
+        return 0, -1
+    first = index.first[used]
+    last = first + (index.count[used] - 1) * index.stride
+    return int(panel.time[first].min()), int(panel.time[last].max())
 
 
 def _recent(panel: Panel, index: WindowIndex, span: int) -> WindowIndex:
     """The windows whose cutoff is among the last `span` steps of training cutoffs."""
-    own = index.count > 0
-    if not own.any():
+    used = index.count > 0
+    if not used.any():
         return index
     last = index.first + (index.count - 1) * index.stride
-    begin = panel.rows_until(int(panel.time[last[own]].max() - span * panel.calendar.step))
-    late = np.maximum(0, -(-(begin - index.first) // index.stride))
-    return index.between(index.first + late * index.stride, last)
+    end = panel.time[last[used]].max()
+    begin = panel.rows_until(int(end - span * panel.calendar.step))
+    skipped = np.maximum(0, -(-(begin - index.first) // index.stride))  # windows, rounded up
+    return index.between(index.first + skipped * index.stride, last)
 
 
 # Normal equations
@@ -220,44 +270,55 @@ class Equations(NamedTuple):
     @classmethod
     def empty(cls, maps: Tensor) -> Equations:
         """Returns the equations of no rows for maps [P, F, H]."""
-        places, count, horizon = maps.shape
-        shapes = [(count, count), (count, horizon), (), (horizon,), ()]
-        return cls(*(torch.zeros(places, *shape, dtype=torch.float64) for shape in shapes))
+        phases, features, horizon = maps.shape
+        shapes = [(features, features), (features, horizon), (), (horizon,), ()]
+        return cls(*(torch.zeros(phases, *shape, dtype=torch.float64) for shape in shapes))
 
     def plus(self, other: Equations) -> Equations:
         return Equations(*map(torch.add, self, other))
 
     def pooled(self) -> Equations:
-        """Returns the same for one map for all places."""
+        """Returns the same for one map for all phases."""
         return Equations(*(part.sum(dim=0, keepdim=True) for part in self))
 
-    def filled(self, right: Tensor) -> Tensor:
-        """[P, F, H] right-hand sides as if targets were missing at random."""
-        return right * (self.weight[:, None] / self.seen.clamp(min=_TINY))[:, None]
+    @property
+    def lacks_targets(self) -> bool:
+        """Whether targets of some rows are missing, beyond rounding."""
+        return not bool((self.seen >= self.weight[:, None] * (1 - 1e-9)).all())
+
+    def unbiased(self, right: Tensor) -> Tensor:
+        """[P, F, H] right-hand sides as if targets were missing at random: Σ w over Σ w of observed ones."""
+        ratio = self.weight[:, None] / self.seen.clamp(min=_TINY)  # [P, H]
+        return right * ratio[:, None]
 
     def penalty(self) -> Tensor:
         """[P, H] N of each lead: less where targets are missing, as the rest of its equation is."""
-        return self.whole[:, None] * (self.seen / self.weight.clamp(min=_TINY)[:, None])
+        share = self.seen / self.weight.clamp(min=_TINY)[:, None]
+        return self.whole[:, None] * share
 
 
 def summed(windows: RidgeWindows) -> list[list[Equations]]:
     """[map][quarter] normal equations, in one pass over the windows."""
-    found = [[Equations.empty(maps[0]) for _ in range(FOLDS)] for maps in windows.linear.maps]
+    equations = [[Equations.empty(maps[0]) for _ in range(FOLDS)] for maps in windows.linear.maps]
     for rows in windows.all():
-        groups = list(_groups(rows, windows.fold(rows), windows.linear.places))
-        for folds, (features, target) in zip(found, windows.equations(rows), strict=True):
-            for fold, place, own in groups:
-                sums, weight = folds[fold], rows.weight[own, None]
-                x, y, root = features[own], target[own], weight.sqrt()
+        groups = list(_groups(rows, windows.fold(rows), windows.linear.phases))
+        for by_fold, (features, target) in zip(equations, windows.equations(rows), strict=True):
+            for fold, phase, members in groups:
+                sums = by_fold[fold]
+                weight = rows.weight[members, None]
+                root = weight.sqrt()
+                x = features[members]  # [R, F]
                 x = x * root if bool((weight < 1).any()) else x
-                there = ~y.isnan()
-                # Numpy forms half of a product of a matrix with itself; torch all of it.
-                sums.gram[place] += torch.from_numpy(x.numpy().T @ x.numpy())
-                sums.cross[place].addmm_(x.T, torch.where(there, y, 0.0) * root)
-                sums.seen[place] += (there * weight).sum(dim=0)
+                y = target[members]  # [R, H]
+                observed = ~y.isnan()
+                # NumPy computes half of a product of a matrix with itself; torch all of it.
+                sums.gram[phase] += torch.from_numpy(x.numpy().T @ x.numpy())
+                y = torch.where(observed, y, 0.0) * root
+                sums.cross[phase].addmm_(x.T, y)
+                sums.seen[phase] += (observed * weight).sum(dim=0)
                 for total in (sums.weight, sums.whole):
-                    total[place] += weight.sum()
-    return found
+                    total[phase] += weight.sum()
+    return equations
 
 
 def without_quarters(
@@ -267,35 +328,45 @@ def without_quarters(
 
     `whole`: of the longest span; None = these are its own.
     """
-    total = [reduce(Equations.plus, own) for own in parts]
+    total = [reduce(Equations.plus, by_fold) for by_fold in parts]
     if whole is not None:
-        total = [sums._replace(whole=own) for sums, own in zip(total, whole, strict=True)]
-    found = {FOLDS: total}
+        total = [sums._replace(whole=weight) for sums, weight in zip(total, whole, strict=True)]
+    equations = {FOLDS: total}
     for fold in folds:
-        others = [reduce(Equations.plus, [*own[:fold], *own[fold + 1 :]]) for own in parts]
-        found[fold] = [s._replace(whole=every.whole) for s, every in zip(others, total, strict=True)]
-    return found
+        equations[fold] = []
+        for by_fold, total_sums in zip(parts, total, strict=True):
+            rest = reduce(Equations.plus, [*by_fold[:fold], *by_fold[fold + 1 :]])
+            equations[fold].append(rest._replace(whole=total_sums.whole))
+    return equations
 
 
 def solution(
     linear: LinearForecast, sums: Equations, alphas: Tensor, right: Tensor | None = None
 ) -> Tensor:
-    """[P, F, H] maps, as if targets were missing at random; `right` replaces the right-hand sides."""
-    right = sums.filled(sums.cross if right is None else right)
-    found, diagonal = torch.zeros_like(right), torch.eye(right.shape[1], dtype=torch.float64)
-    shared = right.shape[1] - len(linear.allowed)
-    for place, gram in enumerate(sums.gram):
-        # Rows sum to nothing once their mean is gone: without any penalty there is no inverse.
-        least = 1e-9 * gram.diagonal().mean() + _TINY
+    """[P, F, H] maps, as if targets were missing at random; `right` replaces the right-hand sides.
+
+    A lead h sees the first n(h) features: its map is the solution of the first n(h) equations. With
+    A = Σ w·x·xᵀ + α·N·I = L·Lᵀ, Cholesky, the factor of the first n × n of A is the first n × n of L, so
+    that one factor serves all leads of a penalty.
+    """
+    right = sums.unbiased(sums.cross if right is None else right)
+    maps = torch.zeros_like(right)
+    identity = torch.eye(right.shape[1], dtype=torch.float64)
+    # Features of the horizon come last, so that a lead sees a beginning of them.
+    always_seen = right.shape[1] - len(linear.allowed)
+    for phase, gram in enumerate(sums.gram):
+        jitter = _JITTER * gram.diagonal().mean() + _TINY
         for alpha in alphas.unique():
-            factor = torch.linalg.cholesky(gram + (alpha * sums.whole[place] + least) * diagonal)
-            for leads, ahead in linear.lead_blocks():
-                own = torch.arange(leads.start, leads.stop)
-                own = own[alphas[own] == alpha]
-                size = shared + ahead  # the factor of the first features is the first part of it
-                part = torch.cholesky_solve(right[place, :size, own], factor[:size, :size])
-                found[place, :size, own] = part
-    return found
+            penalty = alpha * sums.whole[phase] + jitter
+            factor = torch.linalg.cholesky(gram + penalty * identity)  # L
+            for block, horizon_features in linear.lead_blocks():
+                leads = torch.arange(block.start, block.stop)
+                leads = leads[alphas[leads] == alpha]
+                size = always_seen + horizon_features
+                leading = factor[:size, :size]
+                solved = torch.cholesky_solve(right[phase, :size, leads], leading)
+                maps[phase, :size, leads] = solved
+    return maps
 
 
 def _refined(
@@ -303,67 +374,96 @@ def _refined(
 ) -> list[Tensor]:
     """Maps that are right for the observed targets: preconditioned conjugate gradients.
 
-    Each lead misses other windows, and a matrix of products for each lead would be too much.
+    Each lead misses other windows, and a Gram matrix for each lead would be too much. So A·x = b, A of the
+    observed targets, is solved by products A·p alone, which stream over the windows; the preconditioner M⁻¹
+    is `solution`, as if targets were missing at random. Hestenes and Stiefel 1952; Saad, "Iterative methods
+    for sparse linear systems", 2003, algorithm 9.1, for all leads at once:
+
+        r = b − A·x
+        z = M⁻¹·r       ρ' = rᵀ·z       p ← z + ρ'/ρ·p
+        x ← x + s·p     r ← r − s·A·p   with s = ρ' / pᵀ·A·p
     """
-    found = list(maps)
-    if all(bool((one.seen >= one.weight[:, None] * (1 - 1e-9)).all()) for one in sums):
-        return found
+    maps = list(maps)  # x
+    if not any(part.lacks_targets for part in sums):
+        return maps
     linear = windows.linear
-    images = _applied(windows, sums, found, alphas)
-    rests = [_visible(linear, one.cross) - image for one, image in zip(sums, images, strict=True)]
-    toward, energy = [torch.zeros_like(rest) for rest in rests], [torch.ones(()) for _ in rests]
-    for turn in range(_CG_STEPS):
-        if all(r.norm() <= _CG_TOLERANCE * s.cross.norm() for r, s in zip(rests, sums, strict=True)):
+    right = [_visible(linear, part.cross) for part in sums]
+    images = _applied(windows, sums, maps, alphas)
+    residuals = [b - image for b, image in zip(right, images, strict=True)]  # r
+    directions = [torch.zeros_like(residual) for residual in residuals]  # p, 0 at first
+    energies = [torch.ones(()) for _ in residuals]  # ρ
+    for _ in range(_CG_STEPS):
+        if _converged(residuals, sums):
             break
-        near = [solution(linear, s, alphas, right=r) for s, r in zip(sums, rests, strict=True)]
-        fresh = [_dot(rest, step) for rest, step in zip(rests, near, strict=True)]
-        for n, step in enumerate(near):
-            toward[n] = step + (fresh[n] / energy[n].clamp(min=_TINY) * toward[n] if turn else 0.0)
-        images, energy = _applied(windows, sums, toward, alphas), fresh
-        for n, image in enumerate(images):
-            length = energy[n] / _dot(toward[n], image).clamp(min=_TINY)
-            found[n] = found[n] + length * toward[n]
-            rests[n] = rests[n] - length * image
-    return found
+        preconditioned = [
+            solution(linear, part, alphas, right=residual)
+            for part, residual in zip(sums, residuals, strict=True)
+        ]
+        previous = energies
+        energies = [_dot(r, z) for r, z in zip(residuals, preconditioned, strict=True)]
+        for number, z in enumerate(preconditioned):
+            ratio = energies[number] / previous[number].clamp(min=_TINY)
+            directions[number] = z + ratio * directions[number]
+        images = _applied(windows, sums, directions, alphas)  # A·p
+        for number, image in enumerate(images):
+            curvature = _dot(directions[number], image)
+            step = energies[number] / curvature.clamp(min=_TINY)  # s
+            maps[number] = maps[number] + step * directions[number]
+            residuals[number] = residuals[number] - step * image
+    return maps
+
+
+def _converged(residuals: Sequence[Tensor], sums: Sequence[Equations]) -> bool:
+    """Whether the residual of every map is small beside its right-hand side."""
+    return all(
+        bool(residual.norm() <= _CG_TOLERANCE * part.cross.norm())
+        for residual, part in zip(residuals, sums, strict=True)
+    )
 
 
 def _applied(
-    windows: RidgeWindows, sums: Sequence[Equations], toward: Sequence[Tensor], alphas: Tensor
+    windows: RidgeWindows, sums: Sequence[Equations], directions: Sequence[Tensor], alphas: Tensor
 ) -> list[Tensor]:
-    """The left-hand sides over observed targets, times a direction, map by map."""
-    found = [torch.zeros_like(one) for one in toward]
+    """The left-hand sides over observed targets, times a direction, map by map: A·p."""
+    products = [torch.zeros_like(direction) for direction in directions]
     for rows in windows.all():
-        groups = list(_groups(rows, torch.zeros_like(rows.place), windows.linear.places))
-        for out, one, (features, target) in zip(found, toward, windows.equations(rows), strict=True):
-            for _, place, own in groups:
-                x, missing = features[own], target[own].isnan()
-                image = (x @ one[place]) * rows.weight[own, None]
-                out[place].addmm_(x.T, image.masked_fill(missing, 0.0))
-    return [
-        _visible(windows.linear, out + one * (alphas * own.penalty())[:, None])
-        for out, one, own in zip(found, toward, sums, strict=True)
-    ]
+        groups = list(_groups(rows, torch.zeros_like(rows.phase), windows.linear.phases))
+        equations = windows.equations(rows)
+        for product, direction, (features, target) in zip(products, directions, equations, strict=True):
+            for _, phase, members in groups:
+                x = features[members]
+                missing = target[members].isnan()
+                image = (x @ direction[phase]) * rows.weight[members, None]  # [R, H]
+                product[phase].addmm_(x.T, image.masked_fill(missing, 0.0))
+    images = []
+    for product, direction, part in zip(products, directions, sums, strict=True):
+        penalty = (alphas * part.penalty())[:, None]  # [P, 1, H]
+        images.append(_visible(windows.linear, product + direction * penalty))
+    return images
 
 
 def _visible(linear: LinearForecast, numbers: Tensor) -> Tensor:
     """[P, F, H] with 0 where a lead may not read a feature."""
-    ahead = len(linear.allowed)
-    near, far = numbers.split([numbers.shape[1] - ahead, ahead], dim=1)
-    return torch.cat([near, far * linear.allowed], dim=1)
+    horizon_features = len(linear.allowed)
+    always_seen = numbers.shape[1] - horizon_features
+    before, horizon = numbers.split([always_seen, horizon_features], dim=1)
+    return torch.cat([before, horizon * linear.allowed], dim=1)
 
 
-def _groups(rows: RowBlock, fold: Tensor, places: int) -> Iterator[tuple[int, int, Tensor | slice]]:
-    """Yields fold, place and the rows of both, where there are any."""
-    group = fold * places + rows.place
+def _groups(rows: RowBlock, fold: Tensor, phases: int) -> Iterator[tuple[int, int, Tensor | slice]]:
+    """Yields fold, phase and the rows of both, where there are any."""
+    group = fold * phases + rows.phase
     numbers = group.unique().tolist()
     for number in numbers:
-        own = slice(None) if len(numbers) == 1 else (group == number).nonzero()[:, 0]
-        yield number // places, number % places, own  # a slice copies nothing
+        members = slice(None)  # copies nothing
+        if len(numbers) > 1:
+            members = (group == number).nonzero()[:, 0]
+        yield number // phases, number % phases, members
 
 
-def _dot(one: Tensor, other: Tensor) -> Tensor:
+def _dot(left: Tensor, right: Tensor) -> Tensor:
     """[P, 1, H] of [P, F, H]."""
-    return (one * other).sum(dim=1, keepdim=True)
+    return (left * right).sum(dim=1, keepdim=True)
 
 
 def with_periodic(
@@ -371,42 +471,54 @@ def with_periodic(
 ) -> Tensor:
     """The map, float32, averaged with one that reads whole cycles back, where there is one.
 
-    A lead of the latter reads the values at its own place in the cycles before it, and all leads of a
-    cycle share their weights: a few dozen in the place of hundreds of thousands, so that its errors
-    differ from those of a free map (Lin et al., "SparseTSF", 2024).
+    With period m and K whole cycles in the lookback, lead h = k·m + p reads y of its own phase alone:
+
+        ŷ(h) = Σ_c θ[c]·y(phase p of cycle c),   c = 1 … K, θ shared by the leads of a cycle k
+
+    A few dozen weights in place of hundreds of thousands, so that its errors differ from those of a free map
+    (Lin et al., "SparseTSF", 2024). Their mean lowers MAE by 1.5 to 2.5 % on ETTh1 at the same MSE; a ridge
+    towards the periodic map by less.
     """
     if period is None or period > lookback:
         return free.float()
-    found, cycles = torch.zeros_like(sums.cross), lookback // period
+    periodic = torch.zeros_like(sums.cross)
+    cycles = lookback // period
     oldest = lookback - cycles * period
-    right = sums.filled(sums.cross)
+    right = sums.unbiased(sums.cross)
     for leads in torch.arange(right.shape[2]).split(period):
-        place = torch.arange(len(leads))
-        reads = oldest + place[:, None] + period * torch.arange(cycles)  # [lead of the cycle, cycle]
-        gram = sums.gram[:, reads[:, :, None], reads[:, None, :]].sum(dim=1)  # [P, cycle, cycle]
-        cross = right[:, reads, leads[:, None]].sum(dim=1)  # [P, cycle]
+        phase = torch.arange(len(leads))
+        features = oldest + phase[:, None] + period * torch.arange(cycles)  # [phase, cycle]
+        gram = sums.gram[:, features[:, :, None], features[:, None, :]]  # [P, phase, cycle, cycle]
+        gram = gram.sum(dim=1)  # [P, cycle, cycle]
+        cross = right[:, features, leads[:, None]].sum(dim=1)  # [P, cycle]
         # The last cycle may be a part of one, and is shrunk in proportion.
         penalty = alphas[leads].mean() * sums.whole * len(leads) / period
-        least = 1e-9 * gram.diagonal(dim1=1, dim2=2).mean(dim=1) + _TINY
-        held = gram + (penalty + least)[:, None, None] * torch.eye(cycles, dtype=gram.dtype)
-        shared = torch.cholesky_solve(cross[..., None], torch.linalg.cholesky(held))[..., 0]
-        found[:, reads, leads[:, None]] = shared[:, None]
-    return ((free + found) / 2).float()
+        jitter = _JITTER * gram.diagonal(dim1=1, dim2=2).mean(dim=1) + _TINY
+        identity = torch.eye(cycles, dtype=gram.dtype)
+        diagonal = (penalty + jitter)[:, None, None] * identity
+        factor = torch.linalg.cholesky(gram + diagonal)
+        weights = torch.cholesky_solve(cross[..., None], factor)[..., 0]  # θ: [P, cycle]
+        periodic[:, features, leads[:, None]] = weights[:, None]
+    return ((free + periodic) / 2).float()
 
 
 def held_out(
     spans: Sequence[RidgeWindows],
     rows: RowBlock,
-    read: Sequence[tuple[Tensor, Tensor]],
+    features: Sequence[tuple[Tensor, Tensor]],
     maps: Sequence[Maps],
 ) -> Tensor:
-    """[R, H] forecasts by maps that were solved without the rows' own quarter, mean of the spans."""
-    found = torch.zeros_like(rows.target)
-    for windows, folds in zip(spans, maps, strict=True):
-        fold = windows.fold(rows)
-        for which in fold.unique().tolist():
-            own = (fold == which).nonzero()[:, 0]
-            for (features, level), weights in zip(read, folds.get(which, folds[FOLDS]), strict=True):
-                forecast = level[own, None] + mapped(features[own], weights, rows.place[own])
-                found.index_add_(0, own, forecast)
-    return found / (len(read) * len(spans))
+    """[R, H] forecasts by maps that were solved without the rows' own quarter, mean of the spans.
+
+    `features`: of `RidgeWindows.features`.
+    """
+    total = torch.zeros_like(rows.target)
+    for windows, by_fold in zip(spans, maps, strict=True):
+        folds = windows.fold(rows)
+        for fold in folds.unique().tolist():
+            members = (folds == fold).nonzero()[:, 0]
+            solved = by_fold.get(fold, by_fold[FOLDS])
+            for (read, level), weights in zip(features, solved, strict=True):
+                deviation = mapped(read[members], weights, rows.phase[members])
+                total.index_add_(0, members, level[members, None] + deviation)
+    return total / (len(features) * len(spans))

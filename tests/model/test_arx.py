@@ -37,7 +37,7 @@ def arx_network(units: str):
 def test_forecasts_equal_a_slow_loop(units):
     network, inputs = arx_network(units), make_inputs(SHAPE, drivers=4, driver_length=5 + CUTOFFS)
     experts, scale, arx = network.experts, network.scale(inputs), network.experts.arx
-    filled = experts.filled(inputs, scale).values
+    filled = experts.history(inputs, scale).filled
     shifts, leads = [3, 1], [0, 2, 6]
     linear = torch.randn(6, 2, 3, generator=torch.manual_seed(2))
     found = arx(inputs, scale, network.scaler, filled, linear, shifts, leads)
@@ -70,7 +70,7 @@ def test_forecasts_equal_a_slow_loop(units):
 def test_a_channel_without_drivers_has_no_such_forecast():
     network, inputs = arx_network("training"), make_inputs(SHAPE, drivers=4, driver_length=5 + CUTOFFS)
     network.experts.arx.used[2] = False
-    weights = network.pool(inputs, network.scale(inputs)).weights.unflatten(0, (-1, 2))
+    weights = network.pool(inputs, network.scale(inputs)).evidence.weights.unflatten(0, (-1, 2))
     assert (weights[:, 0, :, 2] > 0).all() and (weights[:, 1, :, 2] == 0).all()
     network.network_weight.zero_()
     moved = replace(inputs, drivers=inputs.drivers + 1)
@@ -99,19 +99,21 @@ def test_selection_is_that_of_least_squares_fitted_again_at_each_step():
     for taken in range(4):
         error = {}
         for n in set(order) - set(order[:taken]):
-            read = np.concatenate([rows.own, rows.candidates[:, [*order[:taken], n]]], axis=1)
-            left = rows.missed - read @ np.linalg.lstsq(read, rows.missed, rcond=None)[0]
+            read = np.concatenate(
+                [rows.autoregressive, rows.candidates[:, [*order[:taken], n]]], axis=1
+            )
+            left = rows.residual - read @ np.linalg.lstsq(read, rows.residual, rcond=None)[0]
             error[n] = (left**2).sum()
         assert min(error, key=error.__getitem__) == order[taken]
 
 
 def test_a_map_is_the_ridge_solution_of_each_lead():
     rows = planted(40)
-    sums = MapSums.of(rows.candidates, rows.forecast, rows.missed)
+    sums = MapSums.of(rows.candidates, rows.forecast, rows.residual)
     found = sums.solution(5, 0.01)
     for lead in range(2):
         read = np.concatenate([rows.candidates[:, :5], rows.forecast[:, lead : lead + 1]], axis=1)
-        wanted = np.linalg.solve(read.T @ read + 0.4 * np.eye(6), read.T @ rows.missed[:, lead])
+        wanted = np.linalg.solve(read.T @ read + 0.4 * np.eye(6), read.T @ rows.residual[:, lead])
         np.testing.assert_allclose(found[:, lead], wanted, rtol=1e-8)
 
 
@@ -121,10 +123,12 @@ def test_drivers_are_kept_where_held_out_quarters_are_forecast_better():
     assert maps.shape == (5, 3 + len(chosen) + 1, 2) and set(chosen[:2]) == {3, 5}
     for block in range(5):
         out = rows.only(rows.quarter != block, chosen)
-        own = [np.abs(out.missed - out.read() @ m[:-1] - out.forecast * m[-1]).sum() for m in maps]
+        own = [
+            np.abs(out.residual - out.features() @ m[:-1] - out.forecast * m[-1]).sum() for m in maps
+        ]
         assert own[block] == pytest.approx(min(own), rel=1e-2)
     for seed in range(20):  # what is chosen with a quarter's own windows would seem better there
-        noise = rows._replace(missed=np.random.default_rng(seed).standard_normal(rows.missed.shape))
+        noise = rows._replace(residual=np.random.default_rng(seed).standard_normal(rows.residual.shape))
         assert _solved(noise, np.ones(12, bool), 5) is None
 
 

@@ -78,7 +78,7 @@ def test_the_experts_of_all_members_forecast_without_networks_and_one_of_them_al
             scale = member.scale(inputs)
             pool = member.pool(inputs, scale)
             if only is None:
-                center = (pool.weights * pool.forecasts).sum(dim=-1)
+                center = (pool.evidence.weights * pool.forecasts).sum(dim=-1)
             else:
                 center = pool.forecasts[..., member.experts.names.index(only)]
             wanted.append(scale.invert(center.unflatten(0, (-1, 2)).transpose(1, 2)))

@@ -262,25 +262,27 @@ def test_the_error_is_that_of_forecasts_at_earlier_cutoffs_up_to_the_cutoff_of_t
             if lead in scored and at < HISTORY and own >= SEASON and not np.isnan(rows[row, at]):
                 total[row] += np.abs(forecasts[row, lead] - rows[row, at])
                 cells[row] += 1
-    np.testing.assert_allclose(pool.known, cells / len(scored), rtol=1e-6)
-    np.testing.assert_allclose(pool.error, total / np.maximum(cells, 1)[:, None], rtol=1e-3, atol=1e-3)
-    assert (cells == 0).any() and (pool.known > 1).any()
+    np.testing.assert_allclose(pool.evidence.cutoffs, cells / len(scored), rtol=1e-6)
+    np.testing.assert_allclose(
+        pool.evidence.error, total / np.maximum(cells, 1)[:, None], rtol=1e-3, atol=1e-3
+    )
+    assert (cells == 0).any() and (pool.evidence.cutoffs > 1).any()
 
 
 def test_weights_are_equal_where_no_earlier_cutoff_is_known_and_0_where_an_expert_cannot_be_formed():
     experts = make_experts()
-    weights = pool_of(experts, histories()).weights
+    weights = pool_of(experts, histories()).evidence.weights
     one = dict(zip(ALL, weights[4, 0].tolist(), strict=True))  # of one step of history
     absent = {name for name in ALL if "season" in name or "second" in name}
     assert all(one[name] == 0 for name in absent) and len(absent) == 5
     assert [one[name] for name in ALL if name not in absent] == pytest.approx([0.1] * 10)
     experts.intermittent[1] = False
-    assert (pool_of(experts, histories()).weights[..., ALL.index("tsb")] == 0).all()
+    assert (pool_of(experts, histories()).evidence.weights[..., ALL.index("tsb")] == 0).all()
     # A smaller error has a larger weight.
     pool = pool_of(experts, histories()[:1])
-    weights = pool.weights[0, 0]
+    weights = pool.evidence.weights[0, 0]
     formed = weights > 0
-    assert pool.error[0][formed].argsort().tolist() == (-weights[formed]).argsort().tolist()
+    assert pool.evidence.error[0][formed].argsort().tolist() == (-weights[formed]).argsort().tolist()
 
 
 @pytest.mark.parametrize("name", [*ALL, "linear"])
@@ -289,7 +291,7 @@ def test_a_pool_of_one_is_that_expert(name):
     network, inputs = make_network(PLAIN, **settings), make_inputs(PLAIN)
     network.network_weight.zero_()
     pool = network.pool(inputs, network.scale(inputs))
-    assert (pool.weights == 1).all()
+    assert (pool.evidence.weights == 1).all()
     forecast = network(inputs)
     assert forecast.isfinite().all() and (forecast.diff(dim=-1) >= 0).all()
     center = network.scale(inputs).invert(pool.forecasts.unflatten(0, (-1, 2))[..., 0].mT)
@@ -311,7 +313,9 @@ def test_scaled_and_shifted_histories_scale_and_shift_every_expert(a, b):
     torch.testing.assert_close(
         other.forecasts[..., kept], one.forecasts[..., kept], rtol=1e-3, atol=1e-3
     )
-    torch.testing.assert_close(other.error[:, kept], one.error[:, kept], rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(
+        other.evidence.error[:, kept], one.evidence.error[:, kept], rtol=1e-3, atol=1e-3
+    )
     torch.testing.assert_close(scales[1].scale, a * scales[0].scale, rtol=1e-5, atol=0.0)
 
 
@@ -358,7 +362,7 @@ def test_noise_that_maps_were_solved_on_gives_the_linear_forecast_no_weight(make
         (batch,) = WindowSequence(store, index, numbers, 10_000)
         time = batch.time if known_time else None
         pool = network.pool(batch.inputs, network.scale(batch.inputs), time)
-        return float(pool.weights[pool.known > CUTOFFS / 2][..., -1].mean())
+        return float(pool.evidence.weights[pool.evidence.cutoffs > CUTOFFS / 2][..., -1].mean())
 
     every = np.arange(len(split.train))
     network.experts.worse.zero_()  # errors on training windows keep it out already

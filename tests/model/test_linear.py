@@ -49,9 +49,9 @@ def test_with_a_full_mask_every_lead_sees_all_that_is_known():
 def test_what_a_map_reads_is_the_tail_less_its_mean_and_zero_where_nothing_is_observed(missing):
     network, inputs = make(PLAIN), make_inputs(PLAIN, missing=missing)
     scale = network.scale(inputs)
-    others = network.experts.linear.others(inputs, inputs.known)[:, 0]
+    exogenous = network.experts.linear.exogenous(inputs, inputs.known)[:, 0]
     for number, lookback in enumerate(network.experts.linear.lookbacks):
-        features, level = network.experts.linear.features(inputs, scale, others, number)
+        features, level = network.experts.linear.features(inputs, scale, exogenous, number)
         for row in range(len(features)):
             window, channel = divmod(row, PLAIN.channels)
             tail = scale.apply(inputs.context)[window, -lookback:, channel].numpy()
@@ -64,7 +64,7 @@ def test_what_a_map_reads_is_the_tail_less_its_mean_and_zero_where_nothing_is_ob
 def test_what_a_map_reads_of_known_covariates_lies_where_the_lags_say():
     network, inputs = make(EVERYTHING, decoder_mask="full"), make_inputs(EVERYTHING)
     known = network.embedding.known_scaler(inputs.known, inputs.known_observed)
-    others = network.experts.linear.others(inputs, known)[:, 0]
+    exogenous = network.experts.linear.exogenous(inputs, known)[:, 0]
     codes = torch.cat(
         [torch.eye(size + 1)[inputs.known_category[..., n]][..., 1:] for n, size in enumerate((2, 4))],
         dim=-1,
@@ -72,15 +72,15 @@ def test_what_a_map_reads_of_known_covariates_lies_where_the_lags_say():
     steps = torch.cat([known, codes], dim=-1)
     spans = [slice(CONTEXT - 2, CONTEXT), slice(CONTEXT - 9, CONTEXT - 2), slice(CONTEXT, None)]
     wanted = torch.cat([steps[:, span].flatten(1) for span in spans], dim=1)
-    assert torch.equal(others[:, 2 * 3 * EVERYTHING.cycles :], wanted)
+    assert torch.equal(exogenous[:, 2 * 3 * EVERYTHING.cycles :], wanted)
 
 
-def test_the_place_of_a_cutoff_survives_the_rounding_of_its_phase():
+def test_the_phase_of_a_cutoff_survives_rounding():
     network, inputs = make(PLAIN, linear_phases=24), make_inputs(PLAIN, batch=24)
     phase = torch.from_numpy((np.arange(24) / 24).astype(np.float32))
     inputs = replace(inputs, phase=phase[:, None, None].expand_as(inputs.phase))
-    place = network.experts.linear.place(inputs)[:, 0]
-    assert place.tolist() == [hour for hour in range(24) for _ in range(PLAIN.channels)]
+    found = network.experts.linear.phase(inputs)[:, 0]
+    assert found.tolist() == [hour for hour in range(24) for _ in range(PLAIN.channels)]
 
 
 def test_many_known_covariates_enter_as_means_of_horizon_patches_then_not_at_all():

@@ -52,7 +52,7 @@ def windows_of(panel, split, network, horizon):
         context = values[:length]
         known = panel.values[rows.clip(0), targets:].astype(np.float64)
         known = np.where(own[:, None], known, np.nan)
-        seen = context[network.experts.reach :]
+        seen = context[network.experts.cutoff_span :]
         seen = seen[~np.isnan(seen)]
         loc = seen.mean() if len(seen) else float(network.scaler.loc[c + 1])
         if len({*seen}) <= 1:  # a constant context has the spread of its series so far
@@ -184,18 +184,18 @@ def test_blocks_of_any_size_give_the_same_maps(make_panel, make_linear, monkeypa
         torch.testing.assert_close(parts[name], numbers, rtol=1e-4, atol=1e-5)
 
 
-def test_a_map_for_each_place_is_solved_on_the_windows_that_end_there(make_panel, make_linear):
+def test_a_map_for_each_phase_is_solved_on_the_windows_that_end_there(make_panel, make_linear):
     panel = make_panel(1, 24 * 20)
     both, split = linear_of(panel, make_linear(), linear_phases=24)
     network = both.ensemble.members[0]
     _, _, cutoff = split.train.locate(np.arange(len(split.train)))
     hour = np.rint(panel.calendar.phase(panel.time[cutoff])[:, 0] * 24).astype(int) % 24
     rows = list(windows_of(panel, split, network, 4))
-    for place in (0, 5, 23):
-        own = [row for row, where in zip(rows, hour, strict=True) if where == place]
+    for phase in (0, 5, 23):
+        own = [row for row, at in zip(rows, hour, strict=True) if at == phase]
         wanted = slow_ridge(own, network, 8, 2, ALPHA, 0)
         np.testing.assert_allclose(
-            network.experts.linear.maps[0][ALL, place, :, 2].numpy(), wanted, rtol=1e-4, atol=1e-5
+            network.experts.linear.maps[0][ALL, phase, :, 2].numpy(), wanted, rtol=1e-4, atol=1e-5
         )
 
 
