@@ -47,7 +47,7 @@ CATALOGUE = {
     ),
     "until that is no date": (
         ["fit", "shop.csv", "--horizon", 7, "--until", "never", *FIT],
-        ["expected dates, found 'never'"],
+        ["--until 'never': expected a date, as YYYY-MM-DD"],
     ),
     "a result over an input": (
         ["predict", "model", "shop.csv", "--out", "shop.csv"],

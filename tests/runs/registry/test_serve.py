@@ -220,7 +220,7 @@ def test_a_fault_of_a_parameter_is_answered_with_400_and_its_name(server):
     for params, named in (
         ({"horizon": 30}, "horizon 30: this model forecasts 1 to 7 steps"),
         ({"horizon": "long"}, "horizon"),
-        ({"cutoff": "never"}, "expected dates, found 'never'"),
+        ({"cutoff": "never"}, "cutoff 'never': expected a date, as YYYY-MM-DD"),
     ):
         status, answer = _ask(server, body | {"params": params})
         assert status == 400 and named in answer["message"]
