@@ -133,13 +133,14 @@ def write_onnx(artifact: Artifact[Any], path: Path) -> str:
     given = graph.random_inputs(3)
     outputs = ["quantiles", "mean"] if is_forecaster(artifact) else ["probabilities"]
     with atomic_file(path) as partial:
+        batch = torch.export.Dim("batch", min=1, max=1 << 40)  # torch 2.7 takes no largest int64
         with _quiet():
             program = torch.onnx.export(
                 graph,
                 given,
                 input_names=graph.names,
                 output_names=outputs[: len(graph(*given))],
-                dynamic_shapes=(({0: torch.export.Dim("batch", min=1)},) * len(given),),
+                dynamic_shapes=(({0: batch},) * len(given),),
                 dynamo=True,
                 optimize=True,
                 verbose=False,
