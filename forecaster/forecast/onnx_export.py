@@ -133,6 +133,7 @@ def write_onnx(artifact: Artifact[Any], path: Path) -> str:
     given = graph.random_inputs(3)
     outputs = ["quantiles", "mean"] if is_forecaster(artifact) else ["probabilities"]
     with atomic_file(path) as partial:
+        batch = torch.export.Dim("batch", min=1, max=1 << 40)  # torch 2.7 takes no largest int64
         with _quiet():
             from onnxscript import optimizer
 
@@ -141,7 +142,7 @@ def write_onnx(artifact: Artifact[Any], path: Path) -> str:
                 given,
                 input_names=graph.names,
                 output_names=outputs[: len(graph(*given))],
-                dynamic_shapes=(({0: torch.export.Dim("batch", min=1)},) * len(given),),
+                dynamic_shapes=(({0: batch},) * len(given),),
                 dynamo=True,
                 # Its rewrite rules are tried 241,000 times on a graph of 16 experts, half of the whole export,
                 # and save nothing: onnxruntime fuses operations as it loads a file.
