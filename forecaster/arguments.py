@@ -47,6 +47,7 @@ _EXPECTED = {
     "dict_type": "a mapping",
     "mapping_type": "a mapping",
     "callable_type": "a function",
+    "tuple_type": "a tuple",
 }
 
 

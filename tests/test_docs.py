@@ -68,10 +68,10 @@ def test_the_reference_is_up_to_date(page, made):
 
 
 def test_the_pages_stay_short():
-    lines = sum(
-        len(page.read_text(encoding="utf-8").splitlines()) for page in (ROOT / "docs").glob("*.md")
-    )
-    assert lines <= 1600
+    generated = {"api.md", "reference.md"}
+    pages = [page for page in (ROOT / "docs").glob("*.md") if page.name not in generated]
+    lines = sum(len(page.read_text(encoding="utf-8").splitlines()) for page in pages)
+    assert lines <= 1040
 
 
 @pytest.mark.usefixtures("undrawn")

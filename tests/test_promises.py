@@ -433,7 +433,7 @@ def test_11_refit_never_is_refused_with_both_dates_unless_every_cutoff_is_unseen
     backtest = held.backtest(tiny.plain(), windows=2, refit="never", quiet=True)
     predicted = held.predict(tiny.plain(), cutoff="2024-03-26")
     assert tiny.bits(backtest.forecasts[0].quantiles) == tiny.bits(predicted.quantiles)
-    expected = "trained until 2024-03-26, the first cutoff is 2024-03-25: .* use --refit once"
+    expected = "trained until 2024-03-26, the first cutoff is 2024-03-25: .* use `refit` once"
     with pytest.raises(fc.ConfigError, match=expected):
         held.backtest(tiny.plain(), windows=2, stride=8, refit="never", quiet=True)
 

@@ -164,7 +164,7 @@ def test_parts_of_another_forecast_are_refused_with_what_differs(tmp_path, table
         model = fc.fit(tiny.plain(), horizon=7, config=tiny.config_with(experts=[]), quiet=True)
     with pytest.raises(OutputError, match=said) as caught:
         model.predict_to(out, data, **what)
-    assert "--restart to begin anew" in str(caught.value)
+    assert "`restart` to begin anew" in str(caught.value)
     assert str(caught.value).count(" now") == 1
     assert tiny.tree(tmp_path) == before
     assert model.predict_to(out, data, **what, restart=True).there == 0
@@ -255,7 +255,9 @@ def test_known_covariates_are_asked_of_all_series_before_the_first_part(tmp_path
 
 @pytest.mark.parametrize("shard", [(0, 2), (3, 2), (1, 0), "3/2", "1", "a/b", 3])
 def test_a_shard_that_is_none_is_refused(tmp_path, table, shard):
-    with pytest.raises(ConfigError, match=r"expected K/N or .K, N. with K from 1 to N"):
+    with pytest.raises(
+        ConfigError, match=r"expected (K/N or .K, N. with K from 1 to N|text or a tuple)"
+    ):
         predict_to(tmp_path / "out.csv", table, shard=shard)
 
 

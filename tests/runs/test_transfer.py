@@ -154,7 +154,7 @@ def test_settings_that_contradict_the_weights_are_refused_with_the_numbers():
     with pytest.raises(ConfigError) as caught:
         _fit(tiny.shop(), tiny.model(), model=model)
     said = str(caught.value)
-    assert "--from: model.width 32 is asked for, the artifact's weights are made for 16" in said
+    assert "`warm_start`: model.width 32 is asked for, the artifact's weights are made for 16" in said
     assert "model.patch 5 is asked for, the artifact's weights are made for 7" in said
     assert "model.head student_t is asked for, the artifact's weights are made for quantile" in said
     assert "model.quantile_levels [0.1, 0.5] is asked for" in said
@@ -164,7 +164,7 @@ def test_a_table_that_lacks_covariates_is_refused_by_their_names():
     with pytest.raises(ConfigError) as caught:
         _fit(tiny.plain(), tiny.model(), known=())
     assert str(caught.value) == (
-        "--from: the artifact was fitted with covariates that this table does not give: 'visitors' "
+        "`warm_start`: the artifact was fitted with covariates that this table does not give: 'visitors' "
         "(expected a past number, found none), 'price' (expected a known number, found none), 'city' "
         "(expected a static category, found none); this table's covariates are none. Add or declare "
         "them (further ones are welcome), or start from an artifact without them"
@@ -193,7 +193,7 @@ def test_adapters_as_large_as_the_matrices_are_refused():
 
 def test_what_is_no_model_is_refused(tmp_path):
     with pytest.raises(
-        ConfigError, match="warm_start: expected a model or the folder of one, found int"
+        ConfigError, match="warm_start=3: expected a forecaster or text or a path, found int"
     ):
         _fit(tiny.shop(), 3)
     with pytest.raises(fc.ArtifactError, match="there is no such folder"):
