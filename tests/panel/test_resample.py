@@ -399,9 +399,9 @@ def test_a_weekly_model_aggregates_daily_tables_and_reads_no_day_after_the_cutof
     stored = model.predict(tmp_path / "store", cutoff=cutoff)
     assert tiny.bits(stored.quantiles) == tiny.bits(forecast.quantiles)
     for other, message in (
-        ({"agg": "mean"}, "--agg mean: this model was fitted with sum"),
-        ({"resample": "W-MON"}, "--resample W-MON: this model was fitted with steps of 1w-sun"),
-        ({"freq": "1d"}, "--freq 1d: this model was fitted with 1w-sun"),
+        ({"agg": "mean"}, "agg=mean: this model was fitted with sum"),
+        ({"resample": "W-MON"}, "resample=W-MON: this model was fitted with steps of 1w-sun"),
+        ({"freq": "1d"}, "freq=1d: this model was fitted with 1w-sun"),
     ):
         with pytest.raises(ConfigError, match=message):
             model.predict(daily, **other)
