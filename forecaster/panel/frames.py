@@ -40,7 +40,14 @@ from forecaster.panel.findings import (
     summed,
 )
 from forecaster.panel.numbers import Decimals, Parsed, as_ids, as_numbers
-from forecaster.panel.timestamps import DATE_AND_CLOCK, PARTS, WrittenTimes, parse_times, parts_of
+from forecaster.panel.timestamps import (
+    DATE_AND_CLOCK,
+    OFFSETS,
+    PARTS,
+    WrittenTimes,
+    parse_times,
+    parts_of,
+)
 
 URL_TIMEOUT_SECONDS = 20.0
 _ROW_GROUP = 1 << 17
@@ -146,14 +153,14 @@ class Table:
         """Returns the table with a column of text or digits as timestamps: see `parse_times`."""
         text, where = self.frame[name].cast(pl.String), f"{self.name}, column '{name}'"
         times, found = parse_times(text, where, time_format, strict=strict, place=self.place)
-        zoned = re.search(r":\d\d(\.\d+)? ?(Z|[+-]\d{2}:?\d{2})$", text[0])
+        zoned = re.search(r":\d\d(\.\d+)? ?" + OFFSETS, text[0])
         notes = self._mixed_offsets(text, local=not found.endswith("z")) if zoned else ()
         written = WrittenTimes(found, self.frame[name].dtype.is_integer(), notes)
         return replace(self, frame=self.frame.with_columns(times.alias(name)), times=written)
 
     def _mixed_offsets(self, text: pl.Series, *, local: bool) -> tuple[Finding, ...]:
         """Returns a note where text times carry several offsets from UTC (a clock change is two)."""
-        offsets = text.str.extract(r"(Z|[+-]\d{2}:?\d{2})$")
+        offsets = text.str.extract(OFFSETS)
         kinds = offsets.unique(maintain_order=True).drop_nulls()
         if len(kinds) < 2:
             return ()
@@ -163,7 +170,7 @@ class Table:
         advice, where = "nothing to do: all are read as UTC", self.place(int(others[0]) + 1)
         if local:
             found += ", and always at one clock: days of a place"
-            advice = "nothing to do: they are read and written as local times, without an offset"
+            advice = "nothing to do: they are read as days there"
         return (Finding("note", "zones", found, advice, where=where, count=len(others)),)
 
 
