@@ -125,3 +125,9 @@ def test_a_new_series_is_named_though_the_category_of_ids_lacks_it():
     future = pd.concat([pd.DataFrame({"id": name, "day": ahead, "price": 1.0}) for name in "abcdefz"])
     model = _fitted(table, target="y", series="id", known="price")
     assert [*dict.fromkeys(model.predict(table, future).frame["id"])] == [*"abcdefz"]
+
+
+def test_a_series_called_like_the_column_of_ids_has_numbers_in_the_wide_form():
+    frame = plain().to_pandas()
+    frame["store"] = frame["store"].replace(frame["store"].iloc[0], "store")
+    assert plain_model().predict(frame).wide()["store"].dtype == np.float64
