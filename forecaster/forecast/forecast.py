@@ -149,7 +149,11 @@ class Forecast(Result):
                 + ("time column, or that series" if name in times else "keys of these series")
             )
         wide = rows.pivot(on=keys, index=["\0at", *times], values="forecast")
-        return to_kind(wide.sort("\0at").drop("\0at"), self.panel.kind, self.panel.original)
+        # A series may be called like a column of ids.
+        original = self.panel.original
+        dtypes = {name: dtype for name, dtype in original.dtypes.items() if name in times}
+        original = original._replace(dtypes=dtypes)
+        return to_kind(wide.sort("\0at").drop("\0at"), self.panel.kind, original)
 
     @typed
     def plot(self, only: Only = None) -> Figure:

@@ -7,6 +7,7 @@ doubt, or a sample.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -410,27 +411,37 @@ def _unobserved(facts: Facts) -> Iterator[Finding]:
 
 
 def _short(facts: Facts) -> Iterator[Finding]:
-    """Series too short to learn from, or to learn from and be validated; tables without a validation window."""
+    """Series too short to learn from or to be validated, and tables without a validation window."""
     horizon, span = facts.horizon, facts.span
     if horizon is None or not span.any():
         return
-    longest, needed = int(span.max()), _rows_to_validate(facts.panel, horizon)
-    unvalidated = needed > 0 and longest > horizon
-    learn = "they are forecast with what the model learns from the others; a smaller --horizon learns from them too"
-    for bad, text, advice in (
-        (unvalidated & (span == longest), f"no validation window fits: a horizon of {horizon:,} needs a series of "
-         f"{needed:,} steps up to the end of the table, the longest has {longest:,}; nothing validates a "
-         "network, so its weight is 0 %", "add history, or shorten --horizon; until then experts forecast alone"),
-        (span <= horizon, f"SOME have no more steps than the horizon of {horizon}: none is left to learn from",
-         learn),
-        ((span > horizon) & (span < 2 * horizon) & (not unvalidated),
-         f"SOME have fewer steps than twice the horizon of {horizon}: too few to learn from and to validate on",
-         learn),
-    ):  # fmt: skip
-        series = np.flatnonzero(bad & (span > 0))
-        if len(series):
-            where = f"{span[series[0]]} steps"
-            yield _on_series(facts, "warning", "short", series, text, advice, where)
+    longest, needed = int(span.max()), 0
+    if longest > horizon:
+        needed = _rows_to_validate(facts.panel, horizon)
+    if needed:
+        text = (
+            f"no validation window fits: a horizon of {horizon:,} needs a series of {needed:,} steps up to "
+            f"the end of the table, the longest has {longest:,}; nothing validates a network, so its "
+            "weight is 0 %"
+        )
+        advice = "add history, or shorten --horizon; until then experts forecast alone"
+        longest_ones = np.flatnonzero(span == longest)
+        yield _on_series(facts, "warning", "short", longest_ones, text, advice, f"{longest} steps")
+    advice = (
+        "they are forecast with what the model learns from the others; a smaller --horizon learns from "
+        "them too"
+    )
+    bad = np.flatnonzero((span > 0) & (span <= horizon))
+    if len(bad):
+        text = f"SOME have no more steps than the horizon of {horizon}: none is left to learn from"
+        yield _on_series(facts, "warning", "short", bad, text, advice, f"{span[bad[0]]} steps")
+    bad = np.flatnonzero((span > horizon) & (span < 2 * horizon))
+    if len(bad) and not needed:
+        text = (
+            f"SOME have fewer steps than twice the horizon of {horizon}: too few to learn from and to "
+            "validate on"
+        )
+        yield _on_series(facts, "warning", "short", bad, text, advice, f"{span[bad[0]]} steps")
 
 
 def _rows_to_validate(panel: Panel, horizon: int) -> int:
@@ -441,18 +452,18 @@ def _rows_to_validate(panel: Panel, horizon: int) -> int:
     share, season = FitConfig().validation or 0.0, panel.calendar.season_length
     at, last = panel.row_at(panel.split_time(horizon, share)), panel.last_observed
     first = panel.indptr[:-1] + default_patch(season, panel.longest, horizon) - 1
-    trains, validates = np.minimum(at, last) - horizon >= first, last - horizon >= np.maximum(at, first)
+    trains = np.minimum(at, last) - horizon >= first
+    validates = last - horizon >= np.maximum(at, first)
     if trains.any() and validates.any():
         return 0
     # Months and weeks of business days may be shorter than a mean one.
     uneven = not panel.calendar.integer and panel.calendar.unit not in FIXED
-    rows = 2 * horizon
-    while (
-        rows - max(horizon, round(share * rows)) - uneven
-        < default_patch(season, rows, horizon) + horizon
-    ):
-        rows += 1
-    return rows
+
+    def fits(rows: int) -> bool:
+        held = max(horizon, round(share * rows)) + uneven
+        return rows - held >= default_patch(season, rows, horizon) + horizon
+
+    return next(rows for rows in itertools.count(2 * horizon) if fits(rows))
 
 
 def default_patch(season: int, longest: int, horizon: int) -> int:

@@ -194,9 +194,13 @@ def build_panel(
             rows, calendar, findings = resampled(rows, calendar, data, regular=regular)
             regular, notes = True, [*notes, *findings]
         rows = replace(rows, schema=replace(rows.schema, regular=regular))
-        source, original = (table.name, table.kind), dict(table.original)
-        if schema.time in original:
-            original["cutoff"] = "cutoff", original[schema.time][1]
+        source = table.name, table.kind
+        # Not of other columns: one called "forecast" says nothing of the column of results.
+        kept = (*schema.series, *schema.time_parts, schema.time)
+        dtypes = {name: dtype for name, dtype in table.original.dtypes.items() if name in kept}
+        if schema.time in dtypes:
+            dtypes["cutoff"] = dtypes[schema.time]
+        original = table.original._replace(dtypes=dtypes)
         # No longer needed: a large table takes more memory than its panel.
         del table, given, order
         panel = panel_of(rows, calendar, *source, holidays=holidays)

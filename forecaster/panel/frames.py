@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta, timezone
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import polars as pl
 
@@ -40,7 +40,14 @@ from forecaster.panel.findings import (
     summed,
 )
 from forecaster.panel.numbers import Decimals, Parsed, as_ids, as_numbers
-from forecaster.panel.timestamps import DATE_AND_CLOCK, PARTS, WrittenTimes, parse_times, parts_of
+from forecaster.panel.timestamps import (
+    DATE_AND_CLOCK,
+    OFFSETS,
+    PARTS,
+    WrittenTimes,
+    parse_times,
+    parts_of,
+)
 
 URL_TIMEOUT_SECONDS = 20.0
 _ROW_GROUP = 1 << 17
@@ -66,8 +73,21 @@ _BAD_FILE = (pl.exceptions.PolarsError, _PANIC, OSError, ValueError, EOFError, z
 
 Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 
-Original = Mapping[str, tuple[Any, Any]]
-"""By column, its label and dtype in the caller's pandas frame."""
+
+class Original(NamedTuple):
+    """What a pandas frame of the caller looks like, and its results with it."""
+
+    labels: Mapping[str, Any] = {}
+    """By column, its name where that is no text."""
+    dtypes: Mapping[str, Any] = {}
+    """By column."""
+    nullable: bool = False
+    """Whether numbers are all of pandas' nullable dtypes."""
+    arrow: bool = False
+    """Whether numbers are all kept by pyarrow."""
+
+
+_PLAIN = Original()
 
 TEXT = (pl.String, pl.Categorical, pl.Enum)
 """Kinds of columns that hold text."""
@@ -97,8 +117,7 @@ class Table:
     """Reads columns again as text; None = the table is not from CSV."""
     marks: Mapping[str, str] = field(default_factory=dict)
     """Decimal marks of columns that were text; empty where the files of a column have both."""
-    original: Original = field(default_factory=dict)
-    """What results are to look like again."""
+    original: Original = _PLAIN
 
     def place(self, row: int) -> str:
         """Returns a row, counted from 1 after the header, as messages name it.
@@ -134,14 +153,14 @@ class Table:
         """Returns the table with a column of text or digits as timestamps: see `parse_times`."""
         text, where = self.frame[name].cast(pl.String), f"{self.name}, column '{name}'"
         times, found = parse_times(text, where, time_format, strict=strict, place=self.place)
-        zoned = re.search(r":\d\d(\.\d+)? ?(Z|[+-]\d{2}:?\d{2})$", text[0])
+        zoned = re.search(r":\d\d(\.\d+)? ?" + OFFSETS, text[0])
         notes = self._mixed_offsets(text, local=not found.endswith("z")) if zoned else ()
         written = WrittenTimes(found, self.frame[name].dtype.is_integer(), notes)
         return replace(self, frame=self.frame.with_columns(times.alias(name)), times=written)
 
     def _mixed_offsets(self, text: pl.Series, *, local: bool) -> tuple[Finding, ...]:
         """Returns a note where text times carry several offsets from UTC (a clock change is two)."""
-        offsets = text.str.extract(r"(Z|[+-]\d{2}:?\d{2})$")
+        offsets = text.str.extract(OFFSETS)
         kinds = offsets.unique(maintain_order=True).drop_nulls()
         if len(kinds) < 2:
             return ()
@@ -151,7 +170,7 @@ class Table:
         advice, where = "nothing to do: all are read as UTC", self.place(int(others[0]) + 1)
         if local:
             found += ", and always at one clock: days of a place"
-            advice = "nothing to do: they are read and written as local times, without an offset"
+            advice = "nothing to do: they are read as days there"
         return (Finding("note", "zones", found, advice, where=where, count=len(others)),)
 
 
@@ -266,29 +285,39 @@ def read_table(
     return replace(table, frame=frame, time_parts=parts)
 
 
-def to_kind(frame: pl.DataFrame, kind: str, original: Original | None = None) -> Any:
+def to_kind(frame: pl.DataFrame, kind: str, original: Original = _PLAIN) -> Any:
     """Returns a frame in the caller's own kind ("file" stays polars), labels and dtypes."""
     if kind != "pandas":
         return frame.to_arrow() if kind == "pyarrow" else frame
     import pandas as pd
 
-    original = original or {}
-    numbers = [dtype for _, dtype in original.values() if pd.api.types.is_numeric_dtype(dtype)]
-    arrow = bool(numbers) and all(isinstance(dtype, pd.ArrowDtype) for dtype in numbers)
-    result = frame.to_pandas(use_pyarrow_extension_array=arrow)
-    if numbers and not arrow and all(map(pd.api.types.is_extension_array_dtype, numbers)):
+    result = frame.to_pandas(use_pyarrow_extension_array=original.arrow)
+    if original.nullable:
         for name in frame.select(pl.selectors.numeric()).columns:
             result[name] = pd.array(result[name].to_numpy())
-    for name in result.columns.intersection([*original]):
-        column, dtype = frame[name], original[name][1]
-        if dtype.kind == "O" and column.dtype == pl.Date:
-            result[name] = pd.Series(column.to_list(), dtype=object)
-        elif not (column.dtype.is_integer() and column.null_count()):
-            result[name] = column.to_pandas().astype(dtype)
-    labels = {name: label for name, (label, _) in original.items() if not isinstance(label, str)}
+    for name in result.columns.intersection([*original.dtypes]):
+        result[name] = _with_dtype(frame[name], original.dtypes[name])
+    labels = original.labels
     if labels and "channel" in result:
         result["channel"] = [labels.get(name, name) for name in result["channel"]]
     return result.rename(columns=labels)
+
+
+def _with_dtype(column: pl.Series, dtype: Any) -> Any:
+    """Returns a pandas series of a dtype, or of its own where that cannot hold the values."""
+    import pandas as pd
+
+    values = column.to_pandas()
+    if dtype.kind == "O" and column.dtype == pl.Date:
+        return pd.Series(column.to_list(), dtype=object)
+    if isinstance(dtype, pd.CategoricalDtype) and not values.isin(dtype.categories).all():
+        return values  # an id that only a future table has
+    try:
+        cast = values.astype(dtype)
+        # int8 wraps at 128 without a word.
+        return cast if cast.astype(values.dtype).equals(values) else values
+    except (TypeError, ValueError):
+        return values
 
 
 def frame_of(columns: Mapping[str, Sequence[Any]]) -> pl.DataFrame:
@@ -626,9 +655,7 @@ def _read_frame(source: object) -> Table:
             text = f"{name}: expected one level of column names, found {given.columns.nlevels}"
             raise fault("names", text, "join them: frame.columns = frame.columns.map('/'.join)")
         check_names(map(str, given.columns), name)
-        frame, dtypes = _from_pandas(given, name)
-        labels = {str(label): label for label in given.columns}
-        original = {column: (labels.get(column, column), dtype) for column, dtype in dtypes.items()}
+        frame, original = _from_pandas(given, name)
         return Table(frame, name, kind, original=original)
     check_names(given.schema.names if kind == "pyarrow" else (), name)
     try:
@@ -638,13 +665,17 @@ def _read_frame(source: object) -> Table:
     return Table(frame, name, "pyarrow" if kind == "pyarrow" else "polars")
 
 
-def _from_pandas(source: Any, name: str) -> tuple[pl.DataFrame, dict[str, Any]]:
-    """Returns the rows of a pandas frame, its index as columns, and the dtypes of all columns."""
+def _from_pandas(source: Any, name: str) -> tuple[pl.DataFrame, Original]:
+    """Returns the rows of a pandas frame, its index as columns, and what it looks like."""
     import pandas as pd
     import pyarrow as pa
 
     frame = _with_index_as_columns(source.rename(columns=str), name)
-    dtypes = dict(frame.dtypes)
+    labels = {str(label): label for label in source.columns if not isinstance(label, str)}
+    numbers = [dtype for dtype in frame.dtypes if pd.api.types.is_numeric_dtype(dtype)]
+    arrow = bool(numbers) and all(isinstance(dtype, pd.ArrowDtype) for dtype in numbers)
+    nullable = bool(numbers) and all(map(pd.api.types.is_extension_array_dtype, numbers))
+    original = Original(labels, dict(frame.dtypes), nullable and not arrow, arrow)
     for column, dtype in zip(frame.columns, frame.dtypes, strict=True):
         if isinstance(dtype, pd.PeriodDtype):
             frame[column] = frame[column].dt.to_timestamp()
@@ -657,7 +688,7 @@ def _from_pandas(source: Any, name: str) -> tuple[pl.DataFrame, dict[str, Any]]:
         with warnings.catch_warnings():
             # pandas warns of the way in which pyarrow converts zoned times.
             warnings.simplefilter("ignore")
-            return pl.DataFrame(pa.Table.from_pandas(frame, preserve_index=False)), dtypes
+            return pl.DataFrame(pa.Table.from_pandas(frame, preserve_index=False)), original
     except _BAD_FRAME as error:
         text = f"{name}: expected one kind of value in a column ({'; '.join(map(str, error.args))})"
         raise fault("kinds", text, "cast or drop it") from error

@@ -28,6 +28,7 @@ from forecaster.errors import DataError, natural, nearest
 from forecaster.panel.arrays import PART_CELLS, Ints, add_to, resized
 from forecaster.panel.calendar import DAY, Calendar
 from forecaster.panel.findings import Faults, Finding
+from forecaster.panel.frames import Original
 from forecaster.panel.holidays import count_holidays
 from forecaster.panel.schema import Schema
 from forecaster.panel.timestamps import split_times, write_times
@@ -66,8 +67,8 @@ class Panel:
     """Kind of the caller's table: "polars", "pandas", "pyarrow" or "file"."""
     name: str
     """The table's name in messages."""
-    original: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
-    """By column of results, its label and dtype in the caller's pandas frame."""
+    original: Original = field(default_factory=Original)
+    """What the caller's pandas frame looks like; dtypes of ids and times alone."""
     notes: tuple[Finding, ...] = ()
     """Findings on the tables, made while they were read and became arrays."""
     unmet: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

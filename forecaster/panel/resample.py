@@ -4,13 +4,13 @@ A value of a period is the aggregate of what is observed in it, where that is en
 is no week. Steps are counted on the grid of the rows. Those at a weekday, or an hour of the week, at which
 a series is hardly ever observed are not expected: a shop closed on Sundays has weeks of six days. A period
 with too few of the others is empty, within a series as at its ends.
-Axes: s = series, r = row, p = period that has rows, g = step of the grid.
+Axes: r = row, p = period that has rows, g = step of the grid.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -26,24 +26,12 @@ from forecaster.panel.rows import SERIES, TIME, Rows, label_of
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-_STAMP, _PERIOD = "\0stamp", "\0period"
+_PERIOD = _BEGIN, _END, _STAMP = "\0begin", "\0end", "\0stamp"
 _RARE = 0.05
 """Share of its steps, or of those at a weekday or hour, below which a series is hardly ever observed."""
 _LEAST = {"sum": 0.9, "mean": 0.5, "max": 0.5}
 """Share of the expected steps that an aggregate needs; `last` needs one of the last two."""
 _NEEDS = {"sum": "nine tenths", "mean": "half", "max": "half", "last": "one of the last two"}
-
-
-@dataclass(frozen=True)
-class _Periods:
-    """The periods that rows lie in, by series and time."""
-
-    series: Ints
-    begin: Ints
-    end: Ints
-    """Exclusive."""
-    number: Ints
-    """[r] the period of each row."""
 
 
 def resampled(
@@ -72,64 +60,64 @@ def resampled(
         raise DataError(f"{flag}: expected rows with dates, and a step as W-SUN, MS or 2h")
     if steps.step < calendar.step:
         raise DataError(f"{flag}: expected a longer step than that of the rows, {calendar.freq}")
-    time, indptr = rows.layout()
-    owner = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-    begin, end, stamp = steps.period(time)
-    new = np.append(True, (np.diff(owner) != 0) | (np.diff(begin) != 0))
-    periods = _Periods(owner[new], begin[new], end[new], np.cumsum(new) - 1)
-    frame = rows.frame.with_columns(cs.float().fill_nan(None))
-    targets = [frame[name].is_not_null().to_numpy() for name in schema.target]
+    period = map(pl.Series, _PERIOD, steps.period(rows.frame[TIME].to_numpy()))
+    frame = rows.frame.with_columns(cs.float().fill_nan(None), *period)
+    targets = [frame[name].is_not_null() for name in schema.target]
     # Each with the rows that it may be observed in: those of the future hold known covariates alone.
     groups = [([name], seen) for name, seen in zip(schema.target, targets, strict=True)]
-    groups += [([*schema.past], np.any(targets, axis=0)), ([*schema.known], np.ones(len(time), bool))]
-    grid, place = _grid(calendar, time, indptr, periods, regular=regular)
-    frame = frame.with_columns(pl.Series(_STAMP, stamp), pl.Series(_PERIOD, periods.number))
+    groups += [([*schema.past], pl.DataFrame(targets).max_horizontal())]
+    groups += [([*schema.known], frame[TIME].is_not_null())]
     counts = pl.col(schema.target).count().name.prefix("\0count ")
     columns = [_aggregate(rows, column, agg) for column in rows.frame.drop(SERIES, TIME)]
-    frame = frame.group_by(_PERIOD, maintain_order=True).agg(
-        pl.col(SERIES, _STAMP).first(), counts, *columns
-    )
-    # Periods left out as the first of their series, as the last, and between; steps that are missing.
-    lost, missing, raised = np.zeros((3, frame.height), bool), np.zeros(frame.height, np.int64), 0
-    for names, seen in (group for group in groups if group[0]):
-        first, last = _ends(time[seen], owner[seen], periods)
-        whole = (calendar.shift(first, -1) < periods.begin) & (calendar.shift(last, 1) >= periods.end)
-        found = _coverage(grid, place[seen], frame.height)
+    grouped = frame.group_by(SERIES, _BEGIN, maintain_order=True)
+    periods = grouped.agg(pl.col(_END, _STAMP).first(), counts, *columns)
+    begin, end = (periods[name].to_numpy() for name in (_BEGIN, _END))
+    grid, place = _grid(rows, calendar, steps, regular=regular)
+    # Periods left out as the first of their series, as the last, and between.
+    lost = np.zeros((3, periods.height), bool)
+    gaps, raised = [], 0
+    for names, seen in groups:
+        if not names:
+            continue
+        ends = (
+            frame.filter(seen).group_by(SERIES).agg(first=pl.col(TIME).min(), last=pl.col(TIME).max())
+        )
+        coverage = _coverage(grid, place[seen.to_numpy()])
+        own = periods.select(SERIES, _BEGIN).join(ends, on=SERIES, how="left", maintain_order="left")
+        own = own.join(coverage, on=[SERIES, _BEGIN], how="left", maintain_order="left").fill_null(0)
+        first, last, expected, hits, late = (
+            own[name].to_numpy() for name in ("first", "last", "expected", "seen", "late")
+        )
+        whole = (calendar.shift(first, -1) < begin) & (calendar.shift(last, 1) >= end)
         for name in names:
             is_target, value = name in schema.target, pl.col(name)
-            kind = agg if is_target else "mean" if frame[name].dtype.is_float() else "last"
-            keep = np.where(found["expected"] > 0, _is_enough(found, kind), whole)
+            kind = agg if is_target else "mean" if periods[name].dtype.is_float() else "last"
+            enough = late > 0 if kind == "last" else hits >= _LEAST[kind] * expected - 1e-9
+            keep = np.where(expected > 0, enough, whole)
             if is_target:
-                lacks = frame[name].is_not_null().to_numpy() & ~keep
-                begins, ends = first >= periods.begin, last < periods.end
-                lost |= lacks & np.stack([begins, ends, ~begins & ~ends])
-                missing += found["missing"]
+                lacks = periods[name].is_not_null().to_numpy() & ~keep
+                begins, stops = first >= begin, last < end
+                lost |= lacks & np.stack([begins, stops, ~begins & ~stops])
+                gaps.append(coverage.filter(pl.col("missing") > 0))
             if is_target and agg == "sum":
                 # A missing step counts as the mean of the others: without it a sum is too small.
-                lacking = (found["expected"] - found["seen"]) * keep
+                lacking = (expected - hits) * keep
                 value += value / pl.col(f"\0count {name}") * pl.lit(pl.Series(lacking))
                 raised += int(np.count_nonzero(lacking))
-            frame = frame.with_columns(pl.when(pl.lit(pl.Series(keep))).then(value).alias(name))
-    remarks = [_origin(steps, calendar.text(int(periods.begin.min())))]
+            periods = periods.with_columns(pl.when(pl.lit(pl.Series(keep))).then(value).alias(name))
+    remarks = _origin(steps, calendar.text(int(begin.min())))
     if (place == grid.height).any():
-        remarks += ["; rows are irregular, so that periods between count whatever rows they have"]
-    notes = [*_findings(rows, calendar, periods, agg, lost, missing, raised)]
-    notes[0] = replace(notes[0], text=notes[0].text + "".join(remarks))
+        remarks += "; rows are irregular, so that periods between count whatever rows they have"
+    missing = pl.concat(gaps).sort(SERIES, _BEGIN)
+    notes = [*_findings(rows, calendar, steps, periods, agg, lost, missing, raised, remarks)]
     filled = [pl.col(name).is_not_null() for names, _ in groups for name in names]
-    frame = frame.filter(pl.any_horizontal(filled)).rename({_STAMP: TIME}).select(rows.frame.columns)
+    frame = periods.filter(pl.any_horizontal(filled)).rename({_STAMP: TIME}).select(rows.frame.columns)
     if not frame.height:
         raise DataError(
             f"{flag}: the rows of no series cover a whole period: --agg {agg} needs {_NEEDS[agg]} of its "
             f"steps of {calendar.freq}; write a row for each step, with 0 where nothing happened"
         )
     return replace(rows, frame=frame), steps, notes
-
-
-def _is_enough(found: dict[str, Ints], agg: str) -> Bools:
-    """Returns whether the steps of `_coverage` are enough for an aggregate: [p]."""
-    if agg == "last":
-        return found["late"] > 0
-    return found["seen"] >= _LEAST[agg] * found["expected"] - 1e-9
 
 
 def _aggregate(rows: Rows, column: pl.Series, agg: str) -> pl.Expr:
@@ -144,68 +132,56 @@ def _aggregate(rows: Rows, column: pl.Series, agg: str) -> pl.Expr:
     return pl.when(values.len() > 0).then(found.cast(column.dtype)).alias(column.name)
 
 
-def _ends(time: Ints, owner: Ints, periods: _Periods) -> tuple[Ints, Ints]:
-    """Returns the first and the last time in the series of each period; 0 where it has none."""
-    first, last = np.zeros((2, periods.series[-1] + 1), np.int64)
-    last[owner] = time  # the last of several holds
-    first[owner[::-1]] = time[::-1]
-    return first[periods.series], last[periods.series]
-
-
 def _grid(
-    calendar: Calendar, time: Ints, indptr: Ints, periods: _Periods, *, regular: bool
+    rows: Rows, calendar: Calendar, steps: Calendar, *, regular: bool
 ) -> tuple[pl.DataFrame, Ints]:
-    """Returns the steps of series from their first period to the end of their last.
+    """Returns all steps of series from their first period to the end of their last.
 
     Without those of series that have rows at hardly any: their step is that within bursts of rows.
 
     Returns:
-        The steps, in order: series, the period that begins last, whether the step lies in it, weekday and
-        hour; and the step of each row [r], one after the last where it has none.
+        The steps [g], in order: series, begin of the period, weekday and hour; and the step of each row
+        [r], one after the last where it has none.
     """
+    time, indptr = rows.layout()
     anchor, place, _ = calendar.placed(time, indptr)
-    own = anchor[periods.series]
-    low, high = (calendar.steps(own, bound - 1) + 1 for bound in (periods.begin, periods.end))
-    # Steps of periods without a row follow those of the period before.
-    is_last = np.append(np.diff(periods.series) != 0, True)
-    size = np.where(is_last, high, np.append(low[1:], 0)) - low
-    total = np.bincount(periods.series, size, len(indptr) - 1)
-    counted = regular & (np.diff(indptr) >= _RARE * total)[periods.series]
-    size *= counted
+    begin, end = steps.period(time[indptr[:-1]])[0], steps.period(time[indptr[1:] - 1])[1]
+    low, high = (calendar.steps(anchor, bound - 1) + 1 for bound in (begin, end))
+    counted = regular & (np.diff(indptr) >= _RARE * (high - low))
+    size = np.where(counted, high - low, 0)
+    series = np.repeat(np.arange(len(size)), size)
+    at = np.arange(len(series))
+    # From the steps of a series to those of the grid.
     shift = np.cumsum(size) - size - low
-    number = np.repeat(np.arange(len(size)), size)
-    at = np.arange(len(number))
-    days, clock = np.divmod(calendar.wall_clock(calendar.shift(own[number], at - shift[number])), DAY)
-    steps = {
-        SERIES: periods.series[number].astype(np.uint32),
-        _PERIOD: number.astype(np.uint32),
+    stamps = calendar.shift(anchor[series], at - shift[series])
+    days, clock = np.divmod(calendar.wall_clock(stamps), DAY)
+    grid = {
+        SERIES: series.astype(np.uint32),
+        _BEGIN: steps.period(stamps)[0],
         "at": at,
-        "inside": at - shift[number] < high[number],
         "day": (days % (1 if calendar.unit in MONTHS else 7)).astype(np.int8),
         "hour": (clock // (FIXED["h"] if calendar.step < DAY else DAY)).astype(np.int8),
     }
-    place = np.where(counted[periods.number], place + shift[periods.number], len(number))
-    return pl.DataFrame(steps), place
+    owner = rows.frame[SERIES].to_numpy()
+    return pl.DataFrame(grid), np.where(counted[owner], place + shift[owner], len(series))
 
 
-def _coverage(steps: pl.DataFrame, place: Ints, n_periods: int) -> dict[str, Ints]:
-    """Returns how many steps are expected of periods, seen, late and missing: [p]; 0 = not counted.
+def _coverage(grid: pl.DataFrame, place: Ints) -> pl.DataFrame:
+    """Returns how many steps of periods are expected, seen, late and missing, in order.
 
-    late: one of the last two expected steps is observed, or a later one; missing: expected steps between
-    the first observation of the series and the last that have none, those up to the next period included.
+    late: of the last two expected steps and later ones, how many are observed; missing: expected steps between
+    the first observation of the series and the last that have none.
 
     Args:
-        steps: see `_grid`.
+        grid: see `_grid`.
         place: of the rows with an observation.
     """
-    hit = np.zeros(steps.height + 1, bool)
+    hit = np.zeros(grid.height + 1, bool)
     hit[place] = True
     seen, between, expected = pl.col("seen"), pl.col("between"), pl.col("expected")
-    first, last = (
-        pl.when("seen").then("at").min().over(SERIES),
-        pl.when("seen").then("at").max().over(SERIES),
-    )
-    frame = steps.with_columns(seen=hit[:-1])
+    observed = pl.when(seen).then("at")
+    first, last = observed.min().over(SERIES), observed.max().over(SERIES)
+    frame = grid.with_columns(seen=hit[:-1])
     frame = frame.with_columns(between=pl.col("at").is_between(first, last).fill_null(False))
 
     def hardly_ever(*position: str) -> pl.Expr:
@@ -215,18 +191,16 @@ def _coverage(steps: pl.DataFrame, place: Ints, n_periods: int) -> dict[str, Int
     # A weekday that came once tells nothing; the hour of the day may.
     several = between.sum().over(SERIES, "day", "hour") > 1
     closed = pl.when(several).then(hardly_ever("day", "hour")).otherwise(hardly_ever("hour"))
-    frame = frame.with_columns(expected=~closed)
-    of_period = expected.filter("inside")
-    frame = frame.group_by(_PERIOD).agg(
-        expected=of_period.sum(),
-        seen=(seen & expected & pl.col("inside")).sum(),
-        late=(seen.filter("inside") & (of_period.sum() - of_period.cum_sum() < 2)).any(),
-        missing=(between & expected & ~seen).sum(),
+    return (
+        frame.with_columns(expected=~closed)
+        .group_by(SERIES, _BEGIN, maintain_order=True)
+        .agg(
+            expected=expected.sum(),
+            seen=(seen & expected).sum(),
+            late=(seen & (expected.sum() - expected.cum_sum() < 2)).sum(),
+            missing=(between & expected & ~seen).sum(),
+        )
     )
-    found = {name: np.zeros(n_periods, np.int64) for name in frame.columns[1:]}
-    for name, counts in found.items():
-        counts[frame[_PERIOD].to_numpy()] = frame[name].to_numpy()
-    return found
 
 
 def _origin(steps: Calendar, begin: str) -> str:
@@ -237,33 +211,47 @@ def _origin(steps: Calendar, begin: str) -> str:
 
 
 def _findings(
-    rows: Rows, calendar: Calendar, periods: _Periods, agg: str, lost: Bools, missing: Ints, raised: int
+    rows: Rows,
+    calendar: Calendar,
+    steps: Calendar,
+    periods: pl.DataFrame,
+    agg: str,
+    lost: Bools,
+    gaps: pl.DataFrame,
+    raised: int,
+    remarks: str,
 ) -> Iterator[Finding]:
     """Yields what became of rows, then the periods left empty and the steps without a row."""
-    (first, last, _), ends = lost.sum(axis=1), lost[0] | lost[1]
-    became = (
-        f"{rows.frame.height:,} rows became {len(ends):,} periods; {ends.sum():,} of them are dropped, as "
-        f"rows cover only a part ({first:,} first, {last:,} last ones of a series)"
+
+    def finding(
+        severity: Severity, rule: str, text: str, advice: str, at: pl.DataFrame, count: int
+    ) -> Finding:
+        where, label = "", ""
+        if at.height:
+            begin, end, _ = steps.period(at[_BEGIN].head(1).to_numpy())
+            where = (
+                f"{calendar.text(int(begin[0]))} to {calendar.text(int(calendar.shift(end, -1)[0]))}"
+            )
+            label = label_of(rows.keys, at[SERIES][0])
+        return Finding(severity, rule, text, advice, label, where, count)
+
+    (first, last, empty), ends = lost.sum(axis=1), lost[0] | lost[1]
+    text = (
+        f"{rows.frame.height:,} rows became {periods.height:,} periods; {ends.sum():,} of them are "
+        f"dropped, as rows cover only a part ({first:,} first, {last:,} last ones of a series)"
+        f"{remarks}"
     )
-    empty = (
-        f"{lost[2].sum():,} of {len(ends):,} periods are left empty: a {agg} needs {_NEEDS[agg]} of the "
-        f"steps of {calendar.freq} at which the series is observed"
-    )
-    gaps = f"{missing.sum():,} steps of {calendar.freq} without a target"
-    if raised:
-        gaps += f"; {raised:,} sums that lack up to a tenth of them are raised in proportion"
     part = "nothing to do: a part of a period does not compare with whole ones"
+    yield finding("note", "resample", text, part, periods.filter(ends), int(ends.sum()))
     fill = "fill in the rows that are missing, with 0 where nothing happened"
-    kinds: list[tuple[Severity, str, str, str, Ints | Bools]] = [
-        ("note", "resample", became, part, ends),
-        ("warning", "resample", empty, fill, lost[2]),
-        ("note", "gaps", gaps, fill, missing),
-    ]
-    for severity, rule, text, advice, counts in kinds:
-        at, where, label = np.flatnonzero(counts), "", ""
-        if len(at):
-            begin, end = periods.begin[at[0]], calendar.shift(periods.end[at[0]], -1)
-            where = f"{calendar.text(int(begin))} to {calendar.text(int(end))}"
-            label = label_of(rows.keys, int(periods.series[at[0]]))
-        if len(at) or text == became:
-            yield Finding(severity, rule, text, advice, label, where, int(counts.sum()))
+    if empty:
+        text = (
+            f"{empty:,} of {periods.height:,} periods are left empty: a {agg} needs {_NEEDS[agg]} of the "
+            f"steps of {calendar.freq} at which the series is observed"
+        )
+        yield finding("warning", "resample", text, fill, periods.filter(lost[2]), int(empty))
+    if missing := int(gaps["missing"].sum()):
+        text = f"{missing:,} steps of {calendar.freq} without a target"
+        if raised:
+            text += f"; {raised:,} sums that lack up to a tenth of them are raised in proportion"
+        yield finding("note", "gaps", text, fill, gaps, missing)

@@ -57,7 +57,8 @@ _DIGITS: tuple[tuple[str, tuple[Mapping[str, str], ...]], ...] = (
 _CLOCKED = ("%H", "%-H", "%I", "%-I", "%T", "%R", "%k", "%l")
 _COMPOSED = {"%F": "%Y-%m-%d", "%T": "%H:%M:%S", "%R": "%H:%M", "%D": "%m/%d/%y", "%h": "%b"}
 _OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})$")
-_OFFSETS = r"(Z|[+-]\d{2}:?\d{2})$"
+OFFSETS = r"(Z|[+-]\d{2}:?\d{2})$"
+"""Pattern of an offset from UTC at the end of a time."""
 
 
 def date_text(date: object, name: str) -> str:
@@ -223,10 +224,10 @@ def _local_days(
     if not time_format.endswith(("%z", "%:z")):
         return None
     offset = _OFFSET.search(model_format or "")
-    if column.str.extract(_OFFSETS).n_unique() == 1 and (model_format is None or offset):
+    if column.str.extract(OFFSETS).n_unique() == 1 and (model_format is None or offset):
         return None
     bare = re.sub(" ?%:?z$", "", time_format)
-    wall = column.str.replace(" ?" + _OFFSETS, "")
+    wall = column.str.replace(" ?" + OFFSETS, "")
     times = _cast(wall, bare)
     if times.dt.time().n_unique() > 1:
         return None

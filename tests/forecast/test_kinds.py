@@ -95,3 +95,39 @@ def test_classes_that_are_floats_come_back_as_floats():
         model = fc.fit(labelled, label="kind", series="id", time="t", tracking=False, quiet=True)
         found = model.predict(table).frame["label"]
         assert found.dtype == np.float64 and {*found} == {*classes}
+
+
+def _fitted(frame, **options):
+    return fc.fit(frame, horizon=4, experts="naive", tracking=False, quiet=True, **options)
+
+
+def test_times_that_the_callers_dtype_cannot_hold_are_wider_and_right():
+    frame = pd.DataFrame({"t": np.arange(65, 125, dtype="int8"), "y": np.arange(60.0) % 7})
+    rows = _fitted(frame, time="t").predict(frame).frame
+    assert rows["t"].tolist() == [125, 126, 127, 128] and rows["cutoff"].dtype == np.int8
+
+
+def test_whole_numbers_of_the_table_do_not_cut_forecasts():
+    days = pd.date_range("2024-01-01", periods=60)
+    whole = pd.DataFrame({"day": days, "a": np.arange(60) % 7, "b": np.arange(60) % 5})
+    forecast = _fitted(whole, target=["a", "b"], layout="wide").predict(whole)
+    assert forecast.wide()["a"].dtype == np.float64
+    table = whole.assign(forecast=np.arange(60) % 2)
+    rows = _fitted(table, target="a").predict(table).frame
+    assert rows["forecast"].dtype == np.float64
+
+
+def test_a_new_series_is_named_though_the_category_of_ids_lacks_it():
+    days = pd.date_range("2024-01-01", periods=60)
+    parts = [pd.DataFrame({"id": name, "day": days, "y": np.arange(60.0) % 7}) for name in "abcdef"]
+    table = pd.concat(parts).assign(price=1.0).astype({"id": "category"})
+    ahead = pd.date_range(days[-1] + STEP, periods=4)
+    future = pd.concat([pd.DataFrame({"id": name, "day": ahead, "price": 1.0}) for name in "abcdefz"])
+    model = _fitted(table, target="y", series="id", known="price")
+    assert [*dict.fromkeys(model.predict(table, future).frame["id"])] == [*"abcdefz"]
+
+
+def test_a_series_called_like_the_column_of_ids_has_numbers_in_the_wide_form():
+    frame = plain().to_pandas()
+    frame["store"] = frame["store"].replace(frame["store"].iloc[0], "store")
+    assert plain_model().predict(frame).wide()["store"].dtype == np.float64
