@@ -925,10 +925,11 @@ class Forecaster(Model["Ensemble"]):
             DataError: the table has too little history for so many windows.
         """
         from forecaster.forecast.model_folder import reading_with
+        from forecaster.forecast.parts import Source
         from forecaster.runs.pipeline import BacktestOptions, run_backtest_pipeline
 
         options = BacktestOptions(windows, refit, stride, horizon, only)
-        panel = self.open(data, covariates=covariates, **data_options)
+        panel = Source(data, None, covariates, data_options).panel(self.artifact)
         source = (data, reading_with(self.artifact.requested.data, data_options), covariates)
         command = command or _call(
             "model.backtest", data, options, covariates=covariates, **data_options
@@ -961,8 +962,9 @@ class Forecaster(Model["Ensemble"]):
             >>> model.detect("sales.csv").write("labels.parquet")   # doctest: +SKIP
         """
         from forecaster.forecast.detect import detect
+        from forecaster.forecast.parts import Source
 
-        panel = self.open(data, covariates=covariates, **data_options)
+        panel = Source(data, None, covariates, data_options).panel(self.artifact)
         return detect(self.artifact, panel.only(only), beyond, progress)
 
     @_public

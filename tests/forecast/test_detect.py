@@ -175,3 +175,10 @@ def test_the_command_writes_the_rows_of_python_and_a_picture(tmp_path, capsys):
     assert pl.read_parquet(out).equals(labels.rows)
     assert labels.report in output and f"wrote {out}" in output and f"drew {picture}" in output
     assert picture.stat().st_size > 10_000
+
+
+def test_a_future_table_is_no_option_where_all_truth_is_in_the_table():
+    model = tiny.plain_model()
+    for call in (model.detect, model.backtest):
+        with pytest.raises(fc.ConfigError, match=r"data\.future: unknown setting"):
+            call(tiny.plain(), future=tiny.plain())
