@@ -43,7 +43,7 @@ def test_a_hundred_random_tables_and_calls_give_a_result_or_a_clear_error(attemp
             "horizon=1000000000000000000000000000000: expected a number of at most 18",
         ),
         ({"season_length": "7"}, "season_length='7': expected a whole number, found str"),
-        ({"on_duplicates": 1}, "on_duplicates=1: expected 'error', 'mean' or 'last', found int"),
+        ({"on_duplicates": 1}, "on_duplicates=1: expected 'error', 'mean', 'last' or 'sum', found int"),
         ({"resume": -1}, "resume=-1: expected text or a path, found int"),
         ({"out": ""}, "out='': expected a path, found an empty text"),
         ({"out": "x" * 300}, r"out='x+\.\.\.x+': expected a path: File name too long"),
