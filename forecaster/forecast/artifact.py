@@ -137,6 +137,10 @@ class Artifact(Generic[Kind]):
             if isinstance(self.ensemble, Ensemble):
                 members, weights = self.ensemble.members, self.ensemble.weights
                 factors = self.ensemble.conformal_factors
+            series = None
+            if (hashes := self.series_hashes) is not None:
+                file = _write_tensors(folder, _SERIES, {_HASHES: torch.from_numpy(hashes)})
+                series = file | {"count": len(hashes)}
             files = [
                 _write_tensors(folder, f"member-{number:02d}.safetensors", member.state_dict())
                 for number, member in enumerate(members)
@@ -150,10 +154,7 @@ class Artifact(Generic[Kind]):
                 "calibration": None
                 if factors is None
                 else _write_tensors(folder, _CALIBRATION, {_FACTORS: factors}),
-                "series": None
-                if self.series_hashes is None
-                else {"count": len(self.series_hashes)}
-                | _write_tensors(folder, _SERIES, {_HASHES: torch.from_numpy(self.series_hashes)}),
+                "series": series,
                 "trained_until": self.trained_until,
                 "data": self.data,
                 "fingerprint": self.fingerprint,
