@@ -132,6 +132,8 @@ class Forecast(Result):
         Raises:
             DataError: a series has the name of the time column, or of another series.
         """
+        from polars.exceptions import DuplicateError
+
         times = [*self.panel.schema.time_parts] or [self.panel.schema.time or "time"]
         several = self.panel.n_channels > 1 and not self.panel.schema.pivots
         keys = [*self.panel.schema.key_columns, *(["channel"] if several else [])]
@@ -139,16 +141,15 @@ class Forecast(Result):
         medians = self.median[:, None]
         at = np.broadcast_to(self.time[:, None, :, None], medians.shape)
         rows = self._keyed({"forecast": medians, "\0at": at})
-        keys = keys or ["channel"]
-        # Several keys make one name without escapes, as {"a","b"}.
-        names = Counter(map('","'.join, rows.select(keys).unique().cast(str).rows()))
-        name, count = (names + Counter(times)).most_common(1)[0]
-        if count > 1:
+        try:
+            wide = rows.pivot(on=keys or ["channel"], index=["\0at", *times], values="forecast")
+        except (
+            DuplicateError
+        ) as error:  # of two keys too: they make one name without escapes, {"a","b"}
             raise DataError(
-                f"{self.panel.name}: wide() would have two columns '{name}': rename the "
-                + ("time column, or that series" if name in times else "keys of these series")
-            )
-        wide = rows.pivot(on=keys, index=["\0at", *times], values="forecast")
+                f"{self.panel.name}: wide() would have two columns of one name: {error}; rename the time "
+                "column, or the keys of these series"
+            ) from error
         return to_kind(wide.sort("\0at").drop("\0at"), self.panel.kind, self.panel.original)
 
     @typed
