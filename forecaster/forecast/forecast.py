@@ -20,7 +20,7 @@ from forecaster.arguments import typed
 from forecaster.errors import ConfigError, DataError
 from forecaster.forecast.result import Result
 from forecaster.panel.findings import Finding
-from forecaster.panel.frames import to_kind
+from forecaster.panel.frames import DuplicateError, to_kind
 from forecaster.panel.panel import NO_TIME, Only, Panel
 
 if TYPE_CHECKING:
@@ -132,8 +132,6 @@ class Forecast(Result):
         Raises:
             DataError: a series has the name of the time column, or of another series.
         """
-        from polars.exceptions import DuplicateError
-
         times = [*self.panel.schema.time_parts] or [self.panel.schema.time or "time"]
         several = self.panel.n_channels > 1 and not self.panel.schema.pivots
         keys = [*self.panel.schema.key_columns, *(["channel"] if several else [])]

@@ -43,6 +43,8 @@ from forecaster.panel.numbers import Decimals, Parsed, as_ids, as_numbers
 from forecaster.panel.timestamps import DATE_AND_CLOCK, PARTS, WrittenTimes, parse_times, parts_of
 
 URL_TIMEOUT_SECONDS = 20.0
+DuplicateError = pl.exceptions.DuplicateError
+"""For modules that do not import polars."""
 _ROW_GROUP = 1 << 17
 """Rows that a reader of Parquet holds at once; fixed, so that the same rows give the same bytes."""
 _TABLE_NAME = re.compile(

@@ -19,6 +19,7 @@ from forecaster.model.label_network import LabelEnsemble
 from forecaster.panel.audit import audit_panel
 from forecaster.panel.findings import Finding, worst_first
 from forecaster.panel.panel import Panel
+from forecaster.runs.console import Screen
 from forecaster.runs.tracking import NOTE, open_run, score_points
 from forecaster.windows.index import Int64
 
@@ -55,7 +56,8 @@ def backtest_labels(
             run.log_dataset(panel.name, panel.fingerprint(), panel.schema, "evaluation")
             run.log_metrics(score_points(backtest.scores, "backtest"))
             run.log_tags({NOTE: backtest.verdict})
-            run.log_figure(backtest.plot(), "backtest.png")
+            picture = {"backtest.png": lambda: run.log_figure(backtest.plot(), "backtest.png")}
+            Screen(stderr=True).draw(picture, "the scores are complete")
     return backtest
 
 
