@@ -83,14 +83,18 @@ def early_panel(
         ConfigError: the horizon is too long for the model.
         DataError: the table does not fit the model, has no such series, or ends before the cutoff.
     """
+    try:
+        contract, settings = (json.loads((folder / name).read_bytes()) for name in (CONTRACT, PLAN))
+    except (OSError, ValueError):
+        return None
+
     from forecaster.panel.build import open_panel
     from forecaster.panel.schema import Schema
     from forecaster.panel.store import is_store
 
     try:
-        contract, settings = (json.loads((folder / name).read_bytes()) for name in (CONTRACT, PLAN))
         schema, plan = Schema.from_dict(contract["columns"]), parse_plan(settings, PLAN)
-    except (OSError, KeyError, TypeError, ValueError, ForecasterError):
+    except (KeyError, TypeError, ValueError, ForecasterError):
         return None
     if schema.label is not None:
         return None
