@@ -101,10 +101,10 @@ class _Argument:
 
     def settled(self, value: Any) -> Any:
         """Returns a value of the type; raises ConfigError where it has another."""
-        shown = f"{self._option} {' '.join(reprlib.repr(value).split())}"
         if self._is_any:
-            if isinstance(value, str | Path) and str(value).strip() and str(value).isprintable():
-                _check_name(value, shown)  # a table; its reader refuses the other names
+            # The name of a table: its reader refuses one that is no text.
+            if isinstance(value, str | Path) and str(value).isprintable():
+                self._check_path(value)
             return value
         try:
             settled = self._adapter.validate_python(_plain(value))
@@ -114,12 +114,30 @@ class _Argument:
             if isinstance(value, str) and any(fault["type"] == "literal_error" for fault in faults):
                 return value
             expected = " or ".join(dict.fromkeys(map(_expected, faults)))
-            raise ConfigError(f"{shown}: expected {expected}, found {type(value).__name__}") from None
+            raise self._refusal(value, f"{expected}, found {type(value).__name__}") from None
         if isinstance(settled, int) and abs(settled) >= _LARGEST:
-            raise ConfigError(f"{shown}: expected a number of at most 18 digits")
+            raise self._refusal(value, "a number of at most 18 digits")
         if self._is_path and isinstance(settled, str | Path):
-            _check_name(settled, shown)
+            self._check_path(settled)
         return settled
+
+    def _check_path(self, path: str | Path) -> None:
+        """Raises ConfigError where no file can have this path; nothing is opened."""
+        if not str(path).strip():
+            raise self._refusal(path, "a path, found an empty text")
+        try:
+            with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+                os.lstat(path)
+        except OSError as error:
+            if "://" not in str(path):
+                raise self._refusal(path, f"a path: {error.strerror}") from None
+        except ValueError as error:  # a NUL, or half of a character
+            raise self._refusal(path, f"a path: {error}") from None
+
+    def _refusal(self, value: Any, expected: str) -> ConfigError:
+        return ConfigError(
+            f"{self._option} {' '.join(reprlib.repr(value).split())}: expected {expected}"
+        )
 
 
 def kinds_in(hint: Any) -> Iterator[Any]:
@@ -155,17 +173,3 @@ def _plain(value: Any) -> Any:
     elif isinstance(value, Collection | Iterator) and dimensions in (None, 1):
         return [_plain(part) for part in value]
     return value
-
-
-def _check_name(path: str | Path, shown: str) -> None:
-    """Raises ConfigError where no file can have this path; nothing is opened."""
-    if not str(path).strip():
-        raise ConfigError(f"{shown}: expected a path, found an empty text")
-    try:
-        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-            os.lstat(path)
-    except (OSError, ValueError) as error:  # ValueError: a NUL, or half of a character
-        if "://" not in str(path) or not isinstance(error, OSError):
-            raise ConfigError(
-                f"{shown}: expected a path: {getattr(error, 'strerror', None) or error}"
-            ) from None

@@ -275,16 +275,12 @@ class ModelConfig(Section):
         levels = self.quantile_levels
         if list(levels) != sorted(set(levels)) or not all(0 < level < 1 for level in levels):
             raise ValueError(f"quantile_levels {list(levels)} must rise strictly between 0 and 1")
-        for one, other in itertools.pairwise(levels):
+        for one, other in itertools.pairwise((*levels, 1.0)):  # 1 is no level, and q1 no column
             if f"{one:g}" == f"{other:g}":
                 raise ValueError(
                     f"quantile_levels {one!r} and {other!r} would both be the column q{one:g}: "
                     "keep one, or write at most six digits"
                 )
-        if f"{levels[-1]:g}" == "1":
-            raise ValueError(
-                f"quantile_levels {levels[-1]!r} would be the column q1: write at most six digits"
-            )
         if 0.5 not in levels:
             raise ValueError(f"quantile_levels {list(levels)} lack 0.5, the forecast itself")
         return self

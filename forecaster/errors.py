@@ -58,10 +58,9 @@ class OutputError(ForecasterError):
     """A result cannot be written."""
 
 
-_OPTION = re.compile(
-    r"(forecaster (?:fit|predict|backtest|tune|check|convert|export|ui|runs)\b[^;,)]*)"
-    r"|(?<![\w-])--([a-z][a-z-]*)( (?=[A-Z0-9'\"]|[^\s,]+:|[^;]+: expected))?"
-)
+_COMMAND = r"(forecaster (?:fit|predict|backtest|tune|check|convert|export|ui|runs)\b[^;,)]*)"
+_BEFORE_VALUE = r"( (?=[A-Z0-9'\"]|[^\s,]+:|[^;]+: expected))"
+_OPTION = re.compile(rf"{_COMMAND}|(?<![\w-])--([a-z][a-z-]*){_BEFORE_VALUE}?")
 _PYTHON_NAMES = {"from": "warm_start", "metric": "metrics", "set": "config", "mlflow": "export"}
 
 

@@ -331,6 +331,19 @@ def test_rows_without_keys_and_times_are_known_by_their_values():
     assert one[0, 0] == one[0, 1] and not set(one[0, :2]) & set(other[0, :2])
 
 
+def test_a_picture_that_cannot_be_drawn_costs_no_scores(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    config = SMALL | {"tracking": {"uri": f"sqlite:///{tmp_path / 'runs.db'}"}}
+    tracked = fc.fit(waves(), **ROLES, config=config, quiet=True)
+
+    def plot(self):
+        raise fc.ConfigError("no matplotlib")
+
+    monkeypatch.setattr("forecaster.evaluation.label_backtest.LabelBacktest.plot", plot)
+    assert tracked.backtest(waves(1)).scores["forecaster"]["accuracy"] > 0
+    assert "no backtest.png: no matplotlib; the scores are complete" in capsys.readouterr().err
+
+
 def test_a_model_of_before_predicts_and_is_not_backtested(classifier, tmp_path):
     classifier.save(tmp_path / "model")
     contract = json.loads((tmp_path / "model" / "contract.json").read_text())

@@ -72,11 +72,9 @@ def _early(model: Path, given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the tables as one panel where horizon, series and cutoff could be checked before torch loads."""
     from forecaster.forecast.model_folder import early_panel
 
-    asked = {
-        name: given[name] for name in ("data", "future", "covariates", "only", "cutoff", "horizon")
-    }
     roles = {name: given[name] for name in api.data_options() if name in given}
-    panel = early_panel(model, roles=roles, **asked)
+    names = ("data", "future", "covariates", "only", "cutoff", "horizon")
+    panel = early_panel(model, roles=roles, **{name: given[name] for name in names})
     return {} if panel is None else {"data": panel, "future": None, "covariates": None}
 
 

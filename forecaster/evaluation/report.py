@@ -148,9 +148,10 @@ def _error_patterns(data: ReportData) -> Iterator[str]:
             "explains it."
         )
     below, up_to = data.around_median
-    if (high := below > 0.5 + _OFF_MEDIAN) or up_to < 0.5 - _OFF_MEDIAN:
-        share = percent(below if high else up_to, 0)
-        yield f"The median is too {'high' if high else 'low'}: {share} of the actuals lie below it, not half."
+    if below > 0.5 + _OFF_MEDIAN:
+        yield f"The median is too high: {percent(below, 0)} of the actuals lie below it, not half."
+    elif up_to < 0.5 - _OFF_MEDIAN:
+        yield f"The median is too low: {percent(up_to, 0)} of the actuals lie below it, not half."
     correlation, noise = data.autocorrelation
     if len(correlation) and correlation[0] > max(noise, 0.3):
         yield (

@@ -137,6 +137,10 @@ class Artifact(Generic[Kind]):
             if isinstance(self.ensemble, Ensemble):
                 members, weights = self.ensemble.members, self.ensemble.weights
                 factors = self.ensemble.conformal_factors
+            series = None
+            if (hashes := self.series_hashes) is not None:
+                file = _write_tensors(folder, _SERIES, {_HASHES: torch.from_numpy(hashes)})
+                series = file | {"count": len(hashes)}
             files = [
                 _write_tensors(folder, f"member-{number:02d}.safetensors", member.state_dict())
                 for number, member in enumerate(members)
@@ -150,10 +154,7 @@ class Artifact(Generic[Kind]):
                 "calibration": None
                 if factors is None
                 else _write_tensors(folder, _CALIBRATION, {_FACTORS: factors}),
-                "series": None
-                if self.series_hashes is None
-                else {"count": len(self.series_hashes)}
-                | _write_tensors(folder, _SERIES, {_HASHES: torch.from_numpy(self.series_hashes)}),
+                "series": series,
                 "trained_until": self.trained_until,
                 "data": self.data,
                 "fingerprint": self.fingerprint,
@@ -403,35 +404,27 @@ def _load_member(
 
 def _load_factors(folder: Path, stored: _TensorFile, plan: Plan, shape: Shape) -> Tensor:
     expected = (shape.horizon, shape.channels, len(plan.model.quantile_levels))
-    text = "float32 factors of {} leads, {} channels and {} levels".format(*expected)
     owner = "a calibration of this plan"
-    factors = _load_tensor(folder, stored, _FACTORS, expected, torch.float32, owner, text)
+    factors = _read_tensors(folder, stored, math.prod(expected), owner, _FACTORS).get(_FACTORS)
+    if factors is None or tuple(factors.shape) != expected or factors.dtype != torch.float32:
+        raise ArtifactError(
+            f"{folder / stored.file}: does not fit its contract (expected float32 factors of "
+            f"{expected[0]} leads, {expected[1]} channels and {expected[2]} levels)"
+        )
     if not bool((factors.isfinite() & (factors > 0)).all()):
         raise ArtifactError(f"{folder / stored.file}: damaged (factors that are not positive numbers)")
     return factors
 
 
 def _load_hashes(folder: Path, stored: _SeriesFile) -> NDArray[np.int64]:
-    expected, owner = (stored.count, 4), f"a fit to {stored.count} series"
-    text = f"int64 hashes, 4 of each of {stored.count} series"
-    return _load_tensor(folder, stored, _HASHES, expected, torch.int64, owner, text).numpy()
-
-
-def _load_tensor(
-    folder: Path,
-    stored: _TensorFile,
-    name: str,
-    shape: tuple[int, ...],
-    dtype: torch.dtype,
-    owner: str,
-    expected: str,
-) -> Tensor:
-    """Returns the only tensor of a file, of this name, shape and type."""
-    numbers = math.prod(shape) * dtype.itemsize // _FLOAT
-    tensor = _read_tensors(folder, stored, numbers, owner, name).get(name)
-    if tensor is None or tuple(tensor.shape) != shape or tensor.dtype != dtype:
-        raise ArtifactError(f"{folder / stored.file}: does not fit its contract (expected {expected})")
-    return tensor
+    owner, numbers = f"a fit to {stored.count} series", 8 * stored.count  # an int64 is as long as two
+    hashes = _read_tensors(folder, stored, numbers, owner, _HASHES).get(_HASHES)
+    if hashes is None or hashes.shape != (stored.count, 4) or hashes.dtype != torch.int64:
+        raise ArtifactError(
+            f"{folder / stored.file}: does not fit its contract (expected int64 hashes, 4 of each of "
+            f"{stored.count} series)"
+        )
+    return hashes.numpy()
 
 
 def _write_tensors(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> dict[str, str]:

@@ -83,15 +83,18 @@ def early_panel(
         ConfigError: the horizon is too long for the model.
         DataError: the table does not fit the model, has no such series, or ends before the cutoff.
     """
+    try:
+        contract, settings = (json.loads((folder / name).read_bytes()) for name in (CONTRACT, PLAN))
+    except (OSError, ValueError):
+        return None
+
     from forecaster.panel.build import open_panel
     from forecaster.panel.schema import Schema
     from forecaster.panel.store import is_store
 
     try:
-        contract = json.loads((folder / CONTRACT).read_text(encoding="utf-8"))
-        schema = Schema.from_dict(contract["columns"])
-        plan = parse_plan(json.loads((folder / PLAN).read_text(encoding="utf-8")), PLAN)
-    except (OSError, KeyError, TypeError, ValueError, ForecasterError):
+        schema, plan = Schema.from_dict(contract["columns"]), parse_plan(settings, PLAN)
+    except (KeyError, TypeError, ValueError, ForecasterError):
         return None
     if schema.label is not None:
         return None

@@ -19,6 +19,7 @@ from forecaster.model.label_network import LabelEnsemble
 from forecaster.panel.audit import audit_panel
 from forecaster.panel.findings import Finding, worst_first
 from forecaster.panel.panel import Panel
+from forecaster.runs.console import Screen
 from forecaster.runs.tracking import NOTE, open_run, score_points
 from forecaster.windows.index import Int64
 
@@ -55,7 +56,8 @@ def backtest_labels(
             run.log_dataset(panel.name, panel.fingerprint(), panel.schema, "evaluation")
             run.log_metrics(score_points(backtest.scores, "backtest"))
             run.log_tags({NOTE: backtest.verdict})
-            run.log_figure(backtest.plot(), "backtest.png")
+            picture = {"backtest.png": lambda: run.log_figure(backtest.plot(), "backtest.png")}
+            Screen(stderr=True).draw(picture, "the scores are complete")
     return backtest
 
 
@@ -70,13 +72,14 @@ def seen_in_fit(artifact: Artifact[LabelEnsemble], panel: Panel) -> NDArray[np.b
             f"{panel.name}: this model does not know which series it was fitted to, and may be scored on "
             f"them; fit it again: forecaster fit TABLE --label {artifact.schema.label} --out MODEL"
         )
-    keys, values, begin, end = artifact.series_hashes.T.tolist()
-    known = {*values}
-    span = dict(zip(keys, zip(begin, end, strict=True), strict=True))
+    fitted = artifact.series_hashes.tolist()
+    values = {value for _, value, _, _ in fitted}
+    times = {key: (begin, end) for key, _, begin, end in fitted}
     seen = panel.last_observed >= 0
     for number, (key, value, first, last) in enumerate(series_hashes(panel).tolist()):
-        earliest, latest = span.get(key, (last + 1, last))
-        seen[number] &= value in known or (earliest <= last and first <= latest)
+        same_values = value in values
+        same_times = key in times and times[key][0] <= last and first <= times[key][1]
+        seen[number] &= same_values or same_times
     return seen
 
 

@@ -264,10 +264,10 @@ def _register(
     # Of the fit, so that its page shows the version; none is known of a model fitted without tracking.
     every = [one.experiment_id for one in client.search_experiments()]
     fits = client.search_runs(every, f"tags.`{DIGEST}` = '{tags['digest']}'", max_results=1)
-    run_id = fits[0].info.run_id if fits else None
-    made = client.create_logged_model(
-        fits[0].info.experiment_id if fits else experiment, tags=tags, source_run_id=run_id
-    )
+    run_id = None
+    if fits:
+        run_id, experiment = fits[0].info.run_id, fits[0].info.experiment_id
+    made = client.create_logged_model(experiment, tags=tags, source_run_id=run_id)
     with tempfile.TemporaryDirectory() as scratch:
         try:
             package = write_package(artifact, Path(scratch) / "package", made.model_id)

@@ -97,7 +97,7 @@ def test_a_file_name_that_is_no_text_is_refused_in_a_line(tmp_path):
         ({"model": {"linear_units": True}}, "model.linear_units: expected a number, found true"),
         (
             {"model": {"quantile_levels": [0.5, 0.9999999]}},
-            "0.9999999 would be the column q1: write at",
+            "0.9999999 and 1.0 would both be the column q1",
         ),
     ],
     ids=str,

@@ -292,13 +292,8 @@ def log_study(run: TrackedRun, study: Study, outcome: Outcome, console: Screen) 
     if complete:
         lowest = map(min, zip(*map(scores_of, complete), strict=True))
         named = [*zip(plan.metrics, lowest, strict=True)]
-        run.log_metrics(
-            [
-                (f"{at}{name}", value, now, len(ended))
-                for name, value in named
-                for at in (FIRST, "best/")
-            ]
-        )
+        for prefix in (FIRST, "best/"):
+            run.log_metrics([(f"{prefix}{name}", value, now, len(ended)) for name, value in named])
         if not can_draw():
             console.print_notice(f"no pictures of the study: {NEEDS_MATPLOTLIB}")
             return

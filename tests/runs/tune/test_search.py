@@ -18,7 +18,7 @@ from sweeps import make_plan
 
 import forecaster as fc
 from forecaster.config import parse_duration
-from forecaster.errors import ConfigError
+from forecaster.errors import ConfigError, python_spelling
 from forecaster.panel.build import open_panel
 from forecaster.runs.console import Screen
 from forecaster.runs.tune.outcome import (
@@ -200,7 +200,7 @@ def test_the_holdout_is_no_part_of_the_study(folder):
     ],
 )
 def test_an_option_that_cannot_be_is_refused_before_anything_is_created(folder, told, said):
-    with pytest.raises(ConfigError, match=re.escape(said)):
+    with pytest.raises(ConfigError, match=re.escape(python_spelling(said))):
         _tune("plain.csv", 2, **told)
     assert not (folder / "studies").exists()
 
