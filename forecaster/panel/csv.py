@@ -327,7 +327,7 @@ def _unspaced(frame: pl.DataFrame) -> pl.DataFrame:
 def _may_be_padded(sample: pl.Series) -> bool:
     """Whether digits may be ids such as 007: they have one width, or one begins with a zero."""
     values = sample.drop_nulls()
-    if not len(values) or not values.str.contains(r"^\d+$").all():
+    if not len(values) or not values.str.contains(r"^[0-9]+$").all():
         return False
     widths = values.str.len_bytes()
     return bool(values.str.contains(PADDED).any() or (widths[0] > 1 and widths.n_unique() == 1))

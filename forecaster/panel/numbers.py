@@ -18,7 +18,7 @@ from forecaster.panel.findings import Finding, fault, row_fault
 from forecaster.panel.timestamps import first_values
 
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None", "-", "?", ".")
-PADDED = r"^0\d+$"
+PADDED = r"^0[0-9]+$"
 """A digit string that a number would not give back: the id 007."""
 _FEW = 0.2
 """Largest share of cells that are no numbers in a column that was meant to be numbers."""
@@ -71,9 +71,12 @@ class _Style:
         if not self.group and self.decimal == ".":
             return text.cast(pl.Float64, strict=False).is_not_null() | text.is_null()
         mark = r"\." if self.decimal == "." else ","
-        whole = rf"[1-9]\d{{0,2}}(?:[{self.group}]\d{{3}})+|\d{{1,3}}" if self.group else r"\d+"
-        end = "" if self.group else r"(?:[eE][+-]?\d+)?"
-        return text.str.contains(rf"^[+-]?(?:(?:{whole})(?:{mark}\d*)?|{mark}\d+){end}$")
+        # Not \d, which is the digits of every script: what this finds, a cast has to read.
+        whole = "[0-9]+"
+        if self.group:
+            whole = rf"[1-9][0-9]{{0,2}}(?:[{self.group}][0-9]{{3}})+|[0-9]{{1,3}}"
+        end = "" if self.group else r"(?:[eE][+-]?[0-9]+)?"
+        return text.str.contains(rf"^[+-]?(?:(?:{whole})(?:{mark}[0-9]*)?|{mark}[0-9]+){end}$")
 
     def numbers(self, text: pl.Series) -> pl.Series:
         """Returns values that fit as floats."""
@@ -104,8 +107,10 @@ def decimal_marks(columns: Iterable[pl.Series]) -> set[str]:
 def looks_like_thousands(column: pl.Series) -> bool:
     """Whether a point may group thousands in what reads as fractions: 1.234 beside 999."""
     text = known_text(first_values(column)).drop_nulls()
-    dotted = text.str.contains(r"^[+-]?[1-9]\d{0,2}\.\d{3}$")
-    return bool(dotted.any() and not dotted.all() and (dotted | text.str.contains(r"^\d{1,3}$")).all())
+    dotted = text.str.contains(r"^[+-]?[1-9][0-9]{0,2}\.[0-9]{3}$")
+    return bool(
+        dotted.any() and not dotted.all() and (dotted | text.str.contains(r"^[0-9]{1,3}$")).all()
+    )
 
 
 def as_ids(column: pl.Series, typed: pl.Series | None = None) -> pl.Series:
@@ -216,13 +221,13 @@ def known_text(column: pl.Series) -> pl.Series:
 def _simple(column: pl.Series, *, ids: bool = True) -> pl.Series | None:
     """Returns whole numbers and booleans, or `ids` with leading zeros unchanged; else None."""
     head = known_text(first_values(column))
-    if head.str.contains(r"^[+-]?\d+$").all():
+    if head.str.contains(r"^[+-]?[0-9]+$").all():
         text = known_text(column)
         whole = text.cast(pl.Int64, strict=False)
         if len(text) > text.null_count() == whole.null_count():
             padded = text.str.starts_with("0") & (text.str.len_bytes() > 1)
             return column if ids and padded.any() else whole
-        if whole.null_count() > text.null_count() and text.str.contains(r"^[+-]?\d+$").all():
+        if whole.null_count() > text.null_count() and text.str.contains(r"^[+-]?[0-9]+$").all():
             return column  # numbers that no int64 holds
     if head.is_in(["true", "false"]).all():
         text = known_text(column)

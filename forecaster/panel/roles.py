@@ -497,7 +497,7 @@ def look_like_codes(column: pl.Series, count: int) -> bool:
         many = len(values)
         if not 2 <= many <= MOST_CODES or many * ROWS_PER_CODE > count or values[0] not in (0, 1):
             return False
-        if not bool((values - values[0] == pl.int_range(many, eager=True)).all()):
+        if values.to_list() != [*range(values[0], values[0] + many)]:
             return False
     return True
 

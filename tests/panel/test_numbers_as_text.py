@@ -8,6 +8,7 @@ from panel.panel_tables import same
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.build import open_panel
+from forecaster.panel.roles import look_like_codes
 
 DAYS = pl.date_range(pl.date(2024, 1, 1), pl.date(2024, 2, 9), eager=True).dt.strftime("%Y-%m-%d")
 """Forty days."""
@@ -193,3 +194,16 @@ def test_where_the_only_number_is_a_declared_covariate_the_message_names_it():
     for role in ("known", "past", "static"):
         with pytest.raises(DataError, match=said):
             open_panel(hours, DataConfig(**{role: ("users",)}))
+
+
+def test_digits_of_another_script_are_words_and_never_a_missing_number():
+    table = pl.DataFrame(
+        {"t": DAYS, "y": [*map(str, range(39)), "٣"], "x": [f"{k}.5" for k in range(40)]}
+    )
+    with pytest.raises(DataError, match=r"column 'y': expected numbers, found '٣' in row 40"):
+        open_panel(table, DataConfig(target=("y",)))
+
+
+def test_whole_numbers_of_128_bits_may_look_like_codes():
+    codes = pl.Series("x", [k % 2 for k in range(40)], dtype=pl.Int128)
+    assert look_like_codes(codes, 40)
