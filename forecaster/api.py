@@ -672,10 +672,12 @@ def _checked_page(path: str | Path | None, data: object, overwrite: bool) -> Pat
     """Returns the path of a page, once it is certain that it can be written."""
     from forecaster.files import check_writable
     from forecaster.forecast.writer import PAGES, check_suffix
+    from forecaster.panel.findings import check_paths
 
     if path is None:
         return None
     check_suffix(Path(path), PAGES)
+    check_paths(data)
     check_writable(Path(path), data, overwrite=overwrite)
     return Path(path)
 

@@ -44,7 +44,7 @@ from forecaster.forecast.writer import ROWS, check_suffix, folder_of, write_rows
 from forecaster.model.hardware import cores, cuda_count, device
 from forecaster.panel.audit import audit_panel
 from forecaster.panel.convert import convert_table
-from forecaster.panel.findings import Finding
+from forecaster.panel.findings import Finding, check_paths
 from forecaster.panel.frames import find_files, parquet_cells
 from forecaster.panel.panel import Panel
 from forecaster.panel.pivoted import check_storable
@@ -115,6 +115,7 @@ def predict_to(
         OutputError: something cannot be written, or parts of another result are there.
     """
     check_suffix(out, ROWS)
+    check_paths(*source.tables)
     folder = folder_of(out)
     # With a folder of parts this goes on with a call that was allowed to write there.
     check_writable(out, *source.tables, overwrite=overwrite or parts or folder.exists())

@@ -144,3 +144,13 @@ def test_a_backend_that_is_not_installed_stops_no_drawing(tmp_path):
     )
     assert done.returncode == 0, done.stderr.decode()
     assert (tmp_path / "drawn.png").is_file()
+
+
+def test_a_table_of_no_possible_name_is_refused_before_the_output_is_looked_at(tmp_path):
+    for call in (
+        lambda: tiny.plain_model().predict_to(tmp_path / "out.csv", tiny.plain(), future="\ud800"),
+        lambda: fc.fit("\ud800", 7, report=tmp_path / "page.html"),
+        lambda: fc.convert("\ud800", tmp_path / "store"),
+    ):
+        with pytest.raises(fc.ForecasterError, match="not a name in UTF-8"):
+            call()
