@@ -146,6 +146,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         path = item.path.relative_to(TESTS).as_posix()
         item.add_marker("contract" if path.startswith(CONTRACT) else "internal")
+    # The longest proof first: at the end it would run while all other processes wait.
+    items.sort(key=lambda item: item.path.name != "test_wheel.py")
 
 
 @pytest.fixture(scope="session")
