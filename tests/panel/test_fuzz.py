@@ -1,11 +1,11 @@
 """Broken bytes: a mutated CSV file gives a panel or one clear line, never a traceback, never a hang."""
 
-import contextlib
 import gzip
 import random
 import shutil
-import signal
+import sys
 from datetime import date, timedelta
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -16,6 +16,9 @@ from forecaster.config import DataConfig
 from forecaster.errors import ForecasterError
 from forecaster.panel.audit import check_panel
 from forecaster.panel.build import open_panel
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+from hostile import limited
 
 SECONDS = 20
 """How long one small file may take before it counts as a hang."""
@@ -99,25 +102,11 @@ OPTIONS = [
 ]  # fmt: skip
 
 
-@contextlib.contextmanager
-def _no_longer_than(seconds: int):
-    def hang(signum, frame):
-        raise AssertionError(f"no answer within {seconds} seconds")
-
-    before = signal.signal(signal.SIGALRM, hang)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-
-
 def _tried(path, data: bytes, declared: dict) -> bool:
     """Whether a panel came out; a refusal must be lines that a person can read."""
     path.write_bytes(data)
     try:
-        with _no_longer_than(SECONDS):
+        with limited(SECONDS):
             panel = open_panel(path, DataConfig(**declared))
             findings = check_panel(panel, 7)
     except ForecasterError as error:
