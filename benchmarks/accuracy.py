@@ -29,14 +29,15 @@ from forecaster.evaluation.baselines import seasonal_naive
 from forecaster.evaluation.comparison import MODEL, RIDGE
 from forecaster.evaluation.error_scales import Histories, scales_at
 from forecaster.evaluation.metrics import pinball
+from forecaster.fitting.fit import fit_panel, resolve, with_found_cycles
+from forecaster.fitting.train import TrainingContext
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.saved_model import save_artifact
 from forecaster.panel.categories import recoded
 from forecaster.panel.panel import Panel
-from forecaster.runs.fit import fit_panel, resolve, with_found_cycles
 from forecaster.runs.progress import TrainingBar
 from forecaster.runs.tracking import log_artifact, open_run, score_points
-from forecaster.runs.train import TrainingContext
 
 NAIVE = "seasonal_naive"
 _BLOCK_CELLS = 1 << 21  # quantiles scored at a time, 16 MB in float64
@@ -264,7 +265,7 @@ def record(
     with open_run(tracking, name, kind="benchmark") as run:
         if run.recorded:
             with tempfile.TemporaryDirectory() as scratch:
-                artifact.save(folder := Path(scratch) / "model")
+                save_artifact(artifact, folder := Path(scratch) / "model")
                 log_artifact(run, artifact, folder)
             run.log_metrics(score_points(figures, f"benchmark_{stage}"))
 

@@ -27,12 +27,12 @@ from known_tables import Setting, add_flags, setting_of
 
 from forecaster.config import Config
 from forecaster.evaluation.metrics import pinball
+from forecaster.fitting.fit import fit_panel, resolve, with_found_cycles
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.predictor import Predictor
 from forecaster.panel.build import open_panel
 from forecaster.panel.categories import recoded
 from forecaster.panel.panel import Panel
-from forecaster.runs.fit import fit_panel, resolve, with_found_cycles
 
 WINDOWS = 100
 _BATCH = 512  # windows whose quantiles are held at once

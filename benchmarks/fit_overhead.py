@@ -24,12 +24,12 @@ from rich.table import Table
 from windows import make_panel
 
 from forecaster.config import Config
+from forecaster.fitting.fit import resolve
+from forecaster.fitting.train import GRADIENT_CLIP, TrainingContext, train
 from forecaster.forecast.artifact import shape_of
 from forecaster.model.learner import Learner
 from forecaster.model.loss import window_losses
 from forecaster.model.network import Network
-from forecaster.runs.fit import resolve
-from forecaster.runs.train import GRADIENT_CLIP, TrainingContext, train
 from forecaster.windows.datamodule import TrainingStream
 from forecaster.windows.store import training_store
 

@@ -23,10 +23,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from windows import make_panel
 
 from forecaster.config import Config
+from forecaster.fitting.fit import resolve
 from forecaster.forecast.artifact import shape_of
 from forecaster.model.hardware import DEVICES
 from forecaster.model.network import Network
-from forecaster.runs.fit import resolve
 from forecaster.windows.store import training_store
 
 SIDE, ROUNDS, WARM = 4096, 20, 5

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from windows import make_panel
 
 from forecaster.config import Config
+from forecaster.fitting.fit import resolve
+from forecaster.fitting.train import TrainingContext, train
 from forecaster.forecast.artifact import shape_of
 from forecaster.model.attention import Memory
 from forecaster.model.learner import Learner
 from forecaster.model.network import Network
-from forecaster.runs.fit import resolve
-from forecaster.runs.train import TrainingContext, train
 from forecaster.windows.batch import Inputs
 from forecaster.windows.store import training_store
 

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 LIMITS = {"loop": 0.5, "wall": 3.0}
 FIT = """
 import sys, time
-from forecaster.runs import members
+from forecaster.fitting import members
 from forecaster.cli import main
 real = members.train
 def timed(*words, **named):

@@ -25,11 +25,11 @@ from rich.table import Table
 
 from forecaster.config import Config, load_config
 from forecaster.evaluation.metrics import pinball
+from forecaster.fitting.fit import fit_panel, resolve
+from forecaster.fitting.train import TrainingContext
 from forecaster.forecast.artifact import Artifact
 from forecaster.panel.build import open_panel
 from forecaster.panel.panel import Panel
-from forecaster.runs.fit import fit_panel, resolve
-from forecaster.runs.train import TrainingContext
 
 TARGET = 0.5  # of the steps that random weights take to their best
 BASE = ["tracking.enabled=false", "fit.patience=null"]

@@ -31,9 +31,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from forecaster.config import Config, DataConfig
+from forecaster.fitting.fit import resolve
 from forecaster.panel.build import open_panel
 from forecaster.panel.panel import Panel
-from forecaster.runs.fit import resolve
 from forecaster.windows.datamodule import TrainingStream
 from forecaster.windows.store import training_store
 

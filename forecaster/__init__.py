@@ -2,6 +2,7 @@
 
     table  ──▶  panel  ──▶  windows  ──▶  [ Inputs ]  ──▶  model  ──▶  forecast  ──▶  evaluation
     rows in     arrays      cutoffs        tensors         quantiles    rows out        scores
+            \\____ fitting: experts · networks · mixture · bands ____/
             \\____ runs: fit · tune · batch predict · tracking · registry · cluster ____/
                            api (Python)                cli (shell)
 
@@ -10,8 +11,8 @@ Example:
     >>> model = fc.fit("sales.csv", horizon=28, known=["price", "promo"])   # doctest: +SKIP
     >>> model.predict("sales.csv", future="promos.csv").frame               # doctest: +SKIP
 
-Imports flow one way: cli → api → runs → evaluation → forecast → model → windows → panel → config →
-errors. Nothing heavy is loaded before it is needed.
+Imports flow one way: cli → api → runs → fitting → evaluation → forecast → model → windows → panel →
+config → arguments → errors. Nothing heavy is loaded before it is needed.
 """
 
 from __future__ import annotations

@@ -255,11 +255,11 @@ def fit(
             required_horizon(settings)
 
     # Heavy, so imported after all that is quickly refused.
+    from forecaster.fitting.distributed import find_distributed_context, only_rank_zero_prints
+    from forecaster.fitting.train import TrainingContext
     from forecaster.runs.console import Screen
-    from forecaster.runs.distributed import find_distributed_context, only_rank_zero_prints
     from forecaster.runs.pipeline import run_fit
     from forecaster.runs.resume import FitRequest, resumable_fit
-    from forecaster.runs.train import TrainingContext
 
     distributed = find_distributed_context(devices, nodes)
     held_out = None if until is None else _date_text(until, "until")
@@ -621,7 +621,7 @@ def load(path: str | Path) -> Forecaster | Classifier:
         from forecaster.runs.registry import load_registered
 
         return _model_of(load_registered(str(path), TrackingConfig()))
-    from forecaster.forecast.artifact import load_artifact
+    from forecaster.forecast.saved_model import load_artifact
 
     return _model_of(load_artifact(path))
 
@@ -741,7 +741,9 @@ class Model(Generic[Kind]):
         Raises:
             OutputError: the folder cannot be written, or holds something else.
         """
-        self.artifact.save(path)
+        from forecaster.forecast.saved_model import save_artifact
+
+        save_artifact(self.artifact, path)
 
     @typed
     def export(
@@ -802,7 +804,7 @@ class Forecaster(Model["Ensemble"]):
         Args:
             data_options: fields of `DataConfig`.
         """
-        from forecaster.forecast.parts import Source
+        from forecaster.forecast.source import Source
 
         return Source(data, future, covariates, data_options).panel(self.artifact)
 
@@ -882,8 +884,8 @@ class Forecaster(Model["Ensemble"]):
         Example:
             >>> model.predict_to("forecasts.parquet", "sales.store").report   # doctest: +SKIP
         """
-        from forecaster.forecast.parts import Source
         from forecaster.forecast.predictor import resolve_window
+        from forecaster.forecast.source import Source
         from forecaster.runs.batch_predict import predict_to
 
         start = _date_text(cutoff, "cutoff")
@@ -927,7 +929,7 @@ class Forecaster(Model["Ensemble"]):
             DataError: the table has too little history for so many windows.
         """
         from forecaster.forecast.model_folder import reading_with
-        from forecaster.forecast.parts import Source
+        from forecaster.forecast.source import Source
         from forecaster.runs.pipeline import BacktestOptions, run_backtest_pipeline
 
         options = BacktestOptions(windows, refit, stride, horizon, only)
@@ -964,7 +966,7 @@ class Forecaster(Model["Ensemble"]):
             >>> model.detect("sales.csv").write("labels.parquet")   # doctest: +SKIP
         """
         from forecaster.forecast.detect import detect
-        from forecaster.forecast.parts import Source
+        from forecaster.forecast.source import Source
 
         panel = Source(data, None, covariates, data_options).panel(self.artifact)
         return detect(self.artifact, panel.only(only), beyond, progress)
@@ -1095,7 +1097,7 @@ class Classifier(Model["LabelEnsemble"]):
             DataError: the table does not fit the model.
             OutputError: a file cannot be written or exists, or parts of another prediction are there.
         """
-        from forecaster.forecast.parts import Source
+        from forecaster.forecast.source import Source
         from forecaster.runs.batch_predict import predict_to
 
         source = Source(data, None, covariates, data_options, only)
@@ -1182,7 +1184,7 @@ class Classifier(Model["LabelEnsemble"]):
         self, data: object, covariates: object, options: Mapping[str, Any], labels: bool = False
     ) -> Panel:
         """Returns a table opened with this model's roles, its labels too where they are wanted."""
-        from forecaster.forecast.parts import Source
+        from forecaster.forecast.source import Source
 
         return Source(data, None, covariates, options).panel(self.artifact, labels)
 

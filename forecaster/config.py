@@ -793,3 +793,12 @@ _UniqueKeyLoader.yaml_implicit_resolvers = {
     ]
     for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
+
+
+def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns nested settings by dotted name."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        nested = isinstance(value, Mapping)
+        flat |= flatten(value, f"{prefix}{name}.") if nested else {f"{prefix}{name}": value}
+    return flat

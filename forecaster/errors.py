@@ -126,3 +126,9 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
         lowered.setdefault(other.lower(), other)
     near = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=cutoff)
     return lowered[near[0]] if near else None
+
+
+def first_line(error: object) -> str:
+    """Returns the first line of an error's message."""
+    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return re.sub(r"^\((?:\w+\.)+\w+\) (?=.)", "", line)  # SQLAlchemy names the class of the cause

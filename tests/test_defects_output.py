@@ -295,7 +295,7 @@ def test_an_option_of_another_kind_is_refused_by_name(tmp_path):
 
 
 def test_a_slow_git_records_no_commit(monkeypatch):
-    from forecaster.runs.versions import versions
+    from forecaster.fitting.versions import versions
 
     def slow(*words, **options):
         raise subprocess.TimeoutExpired("git", 5)
@@ -305,7 +305,7 @@ def test_a_slow_git_records_no_commit(monkeypatch):
 
 
 def test_a_store_that_fails_is_described_without_the_class_of_the_error():
-    from forecaster.runs.tracking import first_line
+    from forecaster.errors import first_line
 
     raised = (
         "(sqlite3.OperationalError) disk I/O error\n[SQL: INSERT]\n(Background on this error at: …)"

@@ -48,7 +48,7 @@ def test_fit_predict_backtest_and_the_demo_run_without_any_extra(python, tmp_pat
     """The demo is a fit, a prediction and a backtest, tracked."""
     program = f"""
 import forecaster.runs.pipeline as pipeline
-from forecaster.runs.fit import resolve
+from forecaster.fitting.fit import resolve
 few = {{"model": {{"width": 8, "heads": 2, "experts": ["seasonal_naive"]}}, "fit": {{"steps": 2, "batch_size": 8}}}}
 pipeline.resolve = lambda panel, config, start=None: resolve(panel, config.replaced(**few), start)
 {MAIN}

@@ -16,10 +16,10 @@ from torch.nn.functional import one_hot
 import forecaster as fc
 from forecaster.config import config_from
 from forecaster.evaluation.label_scores import label_scores
+from forecaster.fitting.labels import resolve_labels
 from forecaster.forecast.labelling import Labeller, series_hashes
 from forecaster.model.random_kernels import KERNELS, PENALTIES, TAPS, RandomKernels
 from forecaster.panel.build import open_panel
-from forecaster.runs.labels import resolve_labels
 from forecaster.windows.store import WindowStore
 
 ROLES = {"label": "kind", "series": "id", "time": "step"}

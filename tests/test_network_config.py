@@ -4,7 +4,7 @@ import pytest
 
 from forecaster.config import Config, parse_config
 from forecaster.errors import ConfigError
-from forecaster.runs.fit import resolve
+from forecaster.fitting.fit import resolve
 
 FOLLOWS = {"decoder": "autoregressive"}
 REFUSED = [

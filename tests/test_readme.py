@@ -16,8 +16,8 @@ import pytest
 import forecaster.runs.pipeline
 import forecaster.runs.tune.trial
 from forecaster.cli import main
-from forecaster.forecast.artifact import load_artifact
-from forecaster.runs.fit import resolve
+from forecaster.fitting.fit import resolve
+from forecaster.forecast.saved_model import load_artifact
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -22,7 +22,7 @@ DRIVER = f"""
 import json, sys
 import forecaster.runs.pipeline, forecaster.runs.tune.trial
 from forecaster.cli import main
-from forecaster.runs.fit import resolve
+from forecaster.fitting.fit import resolve
 
 assert forecaster.__file__.startswith(sys.prefix), forecaster.__file__
 def prepare_tiny(panel, config, start=None):

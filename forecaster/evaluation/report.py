@@ -24,7 +24,7 @@ from forecaster.evaluation.comparison import MODEL, NAIVE, better_models, compar
 from forecaster.evaluation.leaderboard import Leaderboard
 from forecaster.evaluation.metrics import describe
 from forecaster.evaluation.report_data import ReportContext, ReportData, number, percent
-from forecaster.forecast.artifact import calibration_line, network_line
+from forecaster.forecast.card import calibration_line, network_line
 from forecaster.forecast.plots import plot_curves
 from forecaster.forecast.writer import html_page, html_table
 from forecaster.panel.findings import listing

@@ -1,71 +1,24 @@
-"""A saved model: JSON and safetensors, never code.
+"""A trained model: an ensemble, and what is needed to use it.
 
-    contract.json             format, columns, counts, members, weights, trained_until, request, versions
-    plan.json                 the resolved settings
-    member-00.safetensors …   weights, each with its sha256 in the contract
-    calibration.safetensors   conformal factors, where quantiles are calibrated
-    series.safetensors        hashes of the series of the fit, of a model of labels
-    metrics.json, card.md     validation scores and loss curves; the same for people
-
-A folder may come from anybody: each file is checked before memory is taken for it.
+`saved_model.py` writes and reads its folder, `card.py` describes it in words.
 """
 
 from __future__ import annotations
 
-import hashlib
-import html
-import json
-import math
-import re
-import reprlib
-import stat
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import Annotated, Any, Generic, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, TypeAdapter, ValidationError
-from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
-from torch import Tensor, nn
 from typing_extensions import TypeIs, TypeVar
 
-from forecaster.config import Config, Plan, TrackingConfig, parse_config, parse_plan
-from forecaster.errors import ArtifactError, ConfigError, DataError, number_of, visible
-from forecaster.files import atomic_folder
-from forecaster.forecast.model_folder import CONTRACT, FILES, METRICS, PLAN, check_saved
+from forecaster.config import Config, Plan, TrackingConfig
 from forecaster.model.embedding import Shape
 from forecaster.model.ensemble import Ensemble
-from forecaster.model.experts import check_experts
-from forecaster.model.label_network import LabelEnsemble, LabelNetwork
-from forecaster.model.network import Network
-from forecaster.model.size import check_work, count_parameters
+from forecaster.model.label_network import LabelEnsemble
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
-
-FORMAT = 6
-"""The format this version writes and reads."""
-_CALIBRATION, _FACTORS = "calibration.safetensors", "factors"
-_SERIES, _HASHES = "series.safetensors", "hashes"
-_LAST_READERS = {
-    1: "e917b4f",
-    2: "1e68356",
-    3: "e815cb9",
-    4: "4feacf0",
-    5: "78539bd",
-}  # commits, by format
-_LARGEST_JSON = 1 << 28  # bytes
-_FLOAT, _LARGEST_HEADER = 4, 100_000_000  # bytes
-_OBJECT = TypeAdapter(dict[str, Any])
-_SHAPE = TypeAdapter(Shape)
-_Number = StrictFloat | StrictInt
-_NAMED = 3  # of the experts, by weight
-
 
 Kind = TypeVar("Kind", Ensemble, LabelEnsemble, default=Ensemble)
 
@@ -124,49 +77,17 @@ class Artifact(Generic[Kind]):
         """Of a table to predict: without a column of labels."""
         return replace(self.schema, label=None)
 
-    def save(self, path: str | Path) -> None:
-        """Writes the folder, whole or not at all; replaces an artifact that is there.
-
-        Raises:
-            OutputError: the folder cannot be written, or holds something else.
-        """
-        with atomic_folder(Path(path), replaces=CONTRACT, holds=FILES) as folder:
-            members: Iterable[nn.Module] = [self.ensemble]
-            weights: tuple[float, ...] = (1.0,)
-            factors = None
-            if isinstance(self.ensemble, Ensemble):
-                members, weights = self.ensemble.members, self.ensemble.weights
-                factors = self.ensemble.conformal_factors
-            series = None
-            if (hashes := self.series_hashes) is not None:
-                file = _write_tensors(folder, _SERIES, {_HASHES: torch.from_numpy(hashes)})
-                series = file | {"count": len(hashes)}
-            files = [
-                _write_tensors(folder, f"member-{number:02d}.safetensors", member.state_dict())
-                for number, member in enumerate(members)
-            ]
-            contract = {
-                "format": FORMAT,
-                "columns": self.schema.to_dict(),
-                "shape": asdict(self.shape),
-                "members": files,
-                "weights": list(weights),
-                "calibration": None
-                if factors is None
-                else _write_tensors(folder, _CALIBRATION, {_FACTORS: factors}),
-                "series": series,
-                "trained_until": self.trained_until,
-                "data": self.data,
-                "fingerprint": self.fingerprint,
-                "versions": self.versions,
-                "parent": self.parent,
-                "request": self.request and self.request.model_dump(mode="json", exclude={"tracking"}),
-            }
-            parts = {CONTRACT: contract, PLAN: self.plan.model_dump(mode="json"), METRICS: self.metrics}
-            for name, content in parts.items():
-                text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-                (folder / name).write_text(text, encoding="utf-8")
-            (folder / "card.md").write_text(model_card(self), encoding="utf-8")
+    @property
+    def ancestry(self) -> dict[str, Any]:
+        """The record of this artifact that artifacts started from it keep."""
+        return {
+            "data": self.data,
+            "fingerprint": self.fingerprint,
+            "freq": self.schema.freq,
+            "trained_until": self.trained_until,
+            "until": self.schema.calendar.text(self.trained_until),
+            "parent": self.parent,
+        }
 
 
 def is_forecaster(
@@ -176,65 +97,14 @@ def is_forecaster(
     return artifact.shape.classes == 0
 
 
-def load_artifact(path: str | Path) -> Artifact[Ensemble] | Artifact[LabelEnsemble]:
-    """Returns the artifact of a folder, of a model that forecasts or of one that labels.
-
-    Raises:
-        ArtifactError: there is none, it is damaged, or its format is another.
-    """
-    folder = Path(path)
-    stored = _read_json(folder, CONTRACT)
-    _check_format(folder, stored.get("format"))
-    file = folder / PLAN
-    try:
-        plan = parse_plan(_read_json(folder, PLAN), str(file))
-        file = folder / CONTRACT
-        contract, schema, shape = _parse_contract(stored, plan)
-        check_work(plan.model, plan.horizon, len(contract.members), source=str(folder / PLAN))
-        file = folder / METRICS
-        metrics = _read_json(folder, METRICS)
-        _Metrics.model_validate(metrics)
-        request = stored.get("request")
-        if request is not None:
-            known = {name: value for name, value in dict(request).items() if name != "tracking"}
-            request = parse_config(known, str(folder / CONTRACT))
-    except ConfigError as error:
-        raise ArtifactError(str(error)) from error
-    except (KeyError, TypeError, ValueError, DataError) as error:
-        raise ArtifactError(f"{file}: damaged ({_first_fault(error)}); save it again") from error
-    modules: list[Any] = [_load_member(folder, entry, plan, shape) for entry in contract.members]
-    # Neither training nor gradients, as in the fit: torch picks some products by whether weights learn.
-    for module in modules:
-        module.eval().requires_grad_(False)
-    ensemble = modules[0]
-    if not shape.classes:
-        factors = None
-        if contract.calibration is not None:
-            factors = _load_factors(folder, contract.calibration, plan, shape)
-        weights = contract.weights or [1 / len(modules)] * len(modules)
-        ensemble = Ensemble(modules, weights, factors, plan.target).eval().requires_grad_(False)
-    return Artifact(
-        schema=schema,
-        plan=plan,
-        shape=shape,
-        ensemble=ensemble,
-        trained_until=contract.trained_until,
-        data=contract.data,
-        fingerprint=contract.fingerprint,
-        series_hashes=None if contract.series is None else _load_hashes(folder, contract.series),
-        metrics=metrics,
-        versions=contract.versions,
-        parent=stored.get("parent"),
-        request=request,
-    )
-
-
 def shape_of(panel: Panel, horizon: int) -> Shape:
     """Returns the counts that a network for this panel is built from."""
-    return replace(_shape(panel.schema, panel.calendar, horizon), regular=panel.regular)
+    return replace(declared_shape(panel.schema, panel.calendar, horizon), regular=panel.regular)
 
 
-def _shape(schema: Schema, calendar: Calendar, horizon: int) -> Shape:
+def declared_shape(schema: Schema, calendar: Calendar, horizon: int) -> Shape:
+    """Returns the counts that the columns of a table ask of a network."""
+
     def sizes(names: tuple[str, ...]) -> tuple[int, ...]:
         return tuple(len(schema.categories[name]) for name in names)
 
@@ -251,321 +121,3 @@ def _shape(schema: Schema, calendar: Calendar, horizon: int) -> Shape:
         regular=schema.regular,
         classes=sum(sizes(schema.label_columns)),
     )
-
-
-def _check_format(folder: Path, found: object) -> None:
-    if type(found) is int and found == FORMAT:
-        return
-    advice = "upgrade attention-forecaster, or"
-    if type(found) is int and found in _LAST_READERS:
-        advice = f"the last commit that reads it is {_LAST_READERS[found]};"
-    raise ArtifactError(
-        f"{folder}: artifact format {reprlib.repr(found)}, expected format {FORMAT}: {advice} fit the "
-        f"model again: forecaster fit TABLE --out {folder}"
-    )
-
-
-class _Stored(BaseModel):
-    """Unknown keys are passed over: a later version wrote them."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
-
-
-class _TensorFile(_Stored):
-    file: str = Field(pattern=r"^[\w-][\w.-]*$", max_length=255)  # a plain name inside the folder
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-
-
-class _SeriesFile(_TensorFile):
-    count: int = Field(ge=0, le=1 << 32)
-
-
-class _Parent(_Stored):
-    data: str
-    fingerprint: str
-    freq: str
-    until: str
-    parent: _Parent | None = None
-
-
-class _Contract(_Stored):
-    """contract.json without columns and shape, which have types of their own."""
-
-    members: tuple[_TensorFile, ...] = Field(min_length=1, max_length=1000)
-    weights: tuple[Annotated[float, Field(ge=0)], ...] | None = None  # None = all alike
-    calibration: _TensorFile | None = None
-    series: _SeriesFile | None = None
-    trained_until: int = Field(ge=-(1 << 62), le=1 << 62)
-    data: str = "unknown"
-    fingerprint: str = "unknown"
-    versions: dict[str, str] = {}
-    parent: _Parent | None = None
-
-
-class _Validation(BaseModel):
-    scores: dict[str, dict[str, _Number]] = {}
-
-
-class _Calibrated(BaseModel):
-    cutoffs: StrictInt
-    strength: _Number
-    before: dict[Literal["coverage", "width", "pinball"], _Number] = Field(min_length=3)
-    after: dict[Literal["coverage", "width", "pinball"], _Number] = Field(min_length=3)
-
-
-class _Metrics(BaseModel):
-    """The keys of metrics.json that the card and the report read."""
-
-    network_weight: _Number | None = None
-    expert_weights: dict[str, _Number] = {}
-    calibration: _Calibrated | None = None
-    curves: dict[str, list[list[_Number]]] = {}
-    validation: _Validation = _Validation()
-
-
-def _read_json(folder: Path, name: str) -> dict[str, Any]:
-    path = folder / name
-    check_saved(folder, name)
-    try:
-        return _OBJECT.validate_json(_read_file(path, 0, _LARGEST_JSON, "expected a few kilobytes"))
-    except ValidationError as error:
-        fault = error.errors()[0]
-        if fault["type"] == "json_invalid":
-            raise ArtifactError(f"{path}: damaged, not JSON ({fault['ctx']['error']})") from None
-        found = type(fault["input"]).__name__
-        raise ArtifactError(f"{path}: damaged, expected an object, found {found}") from None
-
-
-def _read_file(path: Path, least: int, most: int, expected: str) -> bytes:
-    """Returns the bytes of a file, once its size is known to be within bounds."""
-    try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
-            raise ArtifactError(f"{path}: expected a file, found something else")
-        if not least <= found.st_size <= most:
-            raise ArtifactError(
-                f"{path}: does not fit its contract ({found.st_size:,} bytes; {expected})"
-            )
-        return path.read_bytes()
-    except OSError as error:
-        raise ArtifactError(f"{path}: cannot be read ({error.strerror})") from error
-
-
-def _parse_contract(stored: Mapping[str, Any], plan: Plan) -> tuple[_Contract, Schema, Shape]:
-    """Returns the parts of contract.json once they agree with each other and with the plan."""
-    contract = _Contract.model_validate(dict(stored))
-    schema = Schema.from_dict(stored["columns"])
-    shape = _SHAPE.validate_python(stored["shape"])
-    if contract.weights is not None:
-        if len(contract.weights) != len(contract.members):
-            raise ValueError(f"{len(contract.weights)} weights for {len(contract.members)} members")
-        if abs(sum(contract.weights) - 1) > 1e-3:
-            raise ValueError(f"weights of members sum to {sum(contract.weights):g}, not 1")
-    model = plan.model
-    check_experts(model)
-    if "linear" in model.experts and model.linear_phases > 1 and not shape.cycles:
-        raise ValueError(f"{PLAN}: linear_phases {model.linear_phases}, and no calendar cycle")
-    for name, count in asdict(_shape(schema, schema.calendar, plan.horizon)).items():
-        if getattr(shape, name) != count:
-            raise ValueError(f"shape.{name} is {getattr(shape, name)}, columns and plan give {count}")
-    return contract, schema, shape
-
-
-def _first_fault(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        fault = error.errors()[0]
-        place = ".".join(str(part) for part in fault["loc"])
-        text = f"{place}: {fault['msg']}, found {reprlib.repr(fault['input'])}"
-    elif isinstance(error, KeyError):
-        text = f"{error.args[0]!r} is missing"
-    else:
-        text = str(error)
-    return " ".join(text.split())[:300]
-
-
-def _load_member(
-    folder: Path, stored: _TensorFile, plan: Plan, shape: Shape
-) -> Network | LabelEnsemble:
-    size = count_parameters(plan.model, shape, plan.fit.ensemble_size)
-    weights = _read_tensors(folder, stored, size, "a network of this plan", "weights")
-    network: Network | LabelEnsemble
-    try:
-        if shape.classes:
-            folds = range(plan.fit.ensemble_size)
-            network = LabelEnsemble([LabelNetwork(plan.model, shape) for _ in folds])
-        else:
-            network = Network(plan.model, shape)
-        network.load_state_dict(weights)
-    except RuntimeError as error:
-        reason = str(error).splitlines()[0]
-        raise ArtifactError(f"{folder / stored.file}: does not fit its contract ({reason})") from error
-    return network
-
-
-def _load_factors(folder: Path, stored: _TensorFile, plan: Plan, shape: Shape) -> Tensor:
-    expected = (shape.horizon, shape.channels, len(plan.model.quantile_levels))
-    owner = "a calibration of this plan"
-    factors = _read_tensors(folder, stored, math.prod(expected), owner, _FACTORS).get(_FACTORS)
-    if factors is None or tuple(factors.shape) != expected or factors.dtype != torch.float32:
-        raise ArtifactError(
-            f"{folder / stored.file}: does not fit its contract (expected float32 factors of "
-            f"{expected[0]} leads, {expected[1]} channels and {expected[2]} levels)"
-        )
-    if not bool((factors.isfinite() & (factors > 0)).all()):
-        raise ArtifactError(f"{folder / stored.file}: damaged (factors that are not positive numbers)")
-    return factors
-
-
-def _load_hashes(folder: Path, stored: _SeriesFile) -> NDArray[np.int64]:
-    owner, numbers = f"a fit to {stored.count} series", 8 * stored.count  # an int64 is as long as two
-    hashes = _read_tensors(folder, stored, numbers, owner, _HASHES).get(_HASHES)
-    if hashes is None or hashes.shape != (stored.count, 4) or hashes.dtype != torch.int64:
-        raise ArtifactError(
-            f"{folder / stored.file}: does not fit its contract (expected int64 hashes, 4 of each of "
-            f"{stored.count} series)"
-        )
-    return hashes.numpy()
-
-
-def _write_tensors(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    content = save_tensors({key: tensor.contiguous() for key, tensor in tensors.items()})
-    (folder / name).write_bytes(content)
-    return {"file": name, "sha256": hashlib.sha256(content).hexdigest()}
-
-
-def _read_tensors(
-    folder: Path, stored: _TensorFile, numbers: int, owner: str, what: str
-) -> dict[str, Tensor]:
-    """Returns the tensors of a file whose size and checksum are those of the contract."""
-    file, size = folder / stored.file, _FLOAT * numbers
-    # Before memory is taken, for the file or for the network: plan and weights may be anybody's.
-    content = _read_file(file, size, size + _LARGEST_HEADER, f"{owner} has {size:,} bytes of {what}")
-    sha256 = hashlib.sha256(content).hexdigest()
-    if sha256 != stored.sha256:
-        raise ArtifactError(
-            f"{file}: damaged: expected sha256 {stored.sha256[:12]}…, found {sha256[:12]}…; "
-            "copy the artifact again, or fit it again"
-        )
-    try:
-        return load_tensors(content)
-    except SafetensorError as error:
-        reason = str(error).splitlines()[0]
-        raise ArtifactError(f"{file}: does not fit its contract ({reason})") from error
-
-
-def model_card(artifact: Artifact[Any]) -> str:
-    """Returns the text of card.md."""
-    if not is_forecaster(artifact):
-        return _label_card(artifact)
-    schema, model = artifact.schema, artifact.plan.model
-    patch = model.decoder_patch if model.decoder == "autoregressive" else 1
-    read = max(model.context_length, model.history_length if model.experts else 0)
-    lines = [
-        "# Forecast model",
-        "",
-        f"Forecasts {_names(schema.target)} for {artifact.horizon} steps of {schema.freq} from the "
-        f"last {read} steps.",
-        "",
-        f"- series: {_names(schema.as_read.series) or 'one'} · layout {schema.layout}"
-        + f" of each {_names(schema.relate)}" * bool(schema.relate),
-        f"- known covariates: {_names(schema.known) or 'none'}",
-        f"- past covariates: {_names(schema.past) or 'none'}",
-        f"- static covariates: {_names(schema.static) or 'none'}",
-        f"- decoder: {model.decoder}, mask {model.decoder_mask}"
-        + " (a forecast sees the covariates of later leads)" * (model.decoder_mask == "full")
-        + f" (the {patch} steps of a patch are drawn independently)" * (patch > 1),
-        f"- head: {model.head}",
-        f"- ensemble size: {len(artifact.ensemble.members)}",
-        *([f"- {line}"] if (line := network_line(artifact)) else []),
-        f"- data: {_names([artifact.data])}, fingerprint {artifact.fingerprint}",
-        *_ancestors(artifact.parent),
-        "",
-        "## Validation",
-        "",
-    ]
-    if line := calibration_line(artifact):
-        lines += [line, ""]
-    lines += _score_lines(artifact) or ["No rows were set aside for validation: no scores."]
-    return "\n".join(lines) + "\n"
-
-
-def _label_card(artifact: Artifact[LabelEnsemble]) -> str:
-    schema, model = artifact.schema, artifact.plan.model
-    each = "step" if artifact.ensemble.per_step else "series"
-    lines = [
-        "# Model of labels",
-        "",
-        f"Labels each {each} with {_names([schema.label or ''])}: {_names(artifact.classes)}.",
-        "",
-        f"- reads {_names(schema.target)} over {model.context_length} steps of {schema.freq}",
-        f"- networks: {len(artifact.ensemble.networks)}, network weight "
-        f"{100 * float(artifact.ensemble.network_weight):.0f} %, the rest random kernels",
-        f"- data: {_names([artifact.data])}, fingerprint {artifact.fingerprint}",
-        "",
-        "## Held-out series",
-        "",
-    ]
-    return "\n".join([*lines, *_score_lines(artifact)]) + "\n"
-
-
-def _names(names: Iterable[str]) -> str:
-    """Returns names of columns, files and classes as text of Markdown: no tags, links, cells or lines."""
-    shown = (html.escape(visible(re.sub(r"\s", " ", name)), quote=False) for name in names)
-    return ", ".join(re.sub(r"[\\`*|\[\]]", r"\\\g<0>", name) for name in shown)
-
-
-def _score_lines(artifact: Artifact[Any]) -> list[str]:
-    """Returns a table of validation scores; none without validation."""
-    scores = artifact.metrics.get("validation", {}).get("scores", {})
-    if not scores:
-        return []
-    lines = [f"| | {' | '.join(scores)} |", "|---" * (1 + len(scores)) + "|"]
-    for name in next(iter(scores.values())):
-        values = (f"{own.get(name, math.nan):.4g}" for own in scores.values())
-        lines.append(f"| {name} | {' | '.join(values)} |")
-    return lines
-
-
-def calibration_line(artifact: Artifact) -> str:
-    """Returns the effect of conformal calibration on windows it was not learned from; may be empty."""
-    found = artifact.metrics.get("calibration")
-    if found is None:
-        return ""
-    levels = artifact.plan.model.quantile_levels
-    before, after = found["before"], found["after"]
-    line = (
-        f"conformal calibration ({found['cutoffs']:,} cutoffs, cross-fitted): the "
-        f"{100 * (levels[-1] - levels[0]):.0f} % band covered {100 * before['coverage']:.1f} % of the "
-        "truth before"
-    )
-    if not found["strength"]:
-        return f"{line}; no factor improves it, the quantiles stay"
-    changes = " · ".join(
-        f"{name} × {after[name] / before[name]:.3f}" if before[name] else f"{name} was 0"
-        for name in ("width", "pinball")
-    )
-    return f"{line}, {100 * after['coverage']:.1f} % after · {changes}"
-
-
-def network_line(artifact: Artifact) -> str:
-    """Returns the weights of experts and network as the fit measured them; may be empty."""
-    weights = artifact.metrics.get("expert_weights")
-    if not weights:
-        return ""
-    largest = sorted(weights, key=weights.__getitem__, reverse=True)
-    named = [f"{name} {100 * weights[name]:.0f} %" for name in largest[:_NAMED]]
-    if left := len(weights) - len(named):
-        named.append(number_of(left, "other"))
-    network = 100 * (artifact.metrics.get("network_weight") or 0)
-    return f"experts: {', '.join(named)}; network weight {network:.0f} %"
-
-
-def _ancestors(parent: dict[str, Any] | None) -> list[str]:
-    """Returns a line per artifact that the weights come from, the nearest first."""
-    if parent is None:
-        return []
-    line = (
-        f"- started from weights fitted to {_names([parent['data']])} ({parent['freq']}) until "
-        f"{parent['until']}, fingerprint {parent['fingerprint']}"
-    )
-    return [line, *_ancestors(parent["parent"])]

@@ -22,7 +22,8 @@ from torch import Tensor
 from forecaster.arguments import Label, typed
 from forecaster.config import ModelPlan
 from forecaster.errors import DataError, nearest
-from forecaster.forecast.artifact import Artifact, network_line
+from forecaster.forecast.artifact import Artifact
+from forecaster.forecast.card import network_line
 from forecaster.forecast.forecast import COLD, Forecast
 from forecaster.forecast.predictor import Predictor, path_keys
 from forecaster.forecast.writer import write_drawing

@@ -16,24 +16,23 @@ import io
 import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from forecaster.config import config_from
-from forecaster.errors import ConfigError, OutputError
+from forecaster.errors import OutputError
 from forecaster.files import atomic_file, reason_of, write_text
-from forecaster.forecast.artifact import Artifact, load_artifact
+from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.labelling import Labeller, Labelling
-from forecaster.forecast.model_folder import reading_with
 from forecaster.forecast.predictor import BLOCK, ForecastWindow, Predictor
-from forecaster.panel.build import open_panel
+from forecaster.forecast.saved_model import load_artifact
+from forecaster.forecast.source import Source
 from forecaster.panel.frames import merge_parts
-from forecaster.panel.panel import Only, Panel
+from forecaster.panel.panel import Panel
 
 Predict = Callable[[Panel], Forecast | Labelling]
 _TERMS, MANIFEST = "terms.json", "manifest.json"
@@ -54,48 +53,6 @@ class PartRecord:
     """The most frequent of them."""
     rows: int
     sha256: str
-
-
-@dataclass(frozen=True)
-class Source:
-    """The table to predict."""
-
-    data: object
-    """Path, glob, URL, frame or store; or the panel of one, as opened."""
-    future: object | None = None
-    """Covariates known in advance."""
-    covariates: object | None = None
-    """Second table."""
-    roles: Mapping[str, Any] = field(default_factory=dict)
-    """Columns with another name, and how the table is read."""
-    only: Only = None
-    """Series to predict."""
-
-    @property
-    def tables(self) -> tuple[object, ...]:
-        """All tables that are read."""
-        return self.data, self.future, self.covariates
-
-    def panel(self, artifact: Artifact[Any], labels: bool = False) -> Panel:
-        """Returns the panel of all series with a model's roles, categories and frequency.
-
-        It is in memory unless the table is a store; `labels`: with its column of labels.
-        """
-        declared, fitted = config_from(None, None, self.roles).data, artifact.plan.data
-        schema = (artifact.schema if labels else artifact.read_schema).renamed(declared)
-        if fitted.resample is not None and declared.agg not in (None, fitted.agg):
-            raise ConfigError(f"--agg {declared.agg}: this model was fitted with {fitted.agg}")
-        if isinstance(self.data, Panel):
-            return self.data
-        others: Any = {"covariates": self.covariates, "future": self.future}
-        opened = partial(open_panel, self.data, reading_with(fitted, self.roles), **others)
-        panel = opened(schema=schema)
-        label = schema.label or ""
-        if unknown := panel.unmet.get(label):
-            # Each label that the model has not learned is a class after its own.
-            categories = {**schema.categories, label: (*artifact.classes, *unknown)}
-            panel = opened(schema=replace(schema, categories=categories))
-        return panel
 
 
 @dataclass(frozen=True)

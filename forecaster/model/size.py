@@ -1,6 +1,6 @@
-"""Number of parameters of a network, and a check that this machine can train it.
+"""Sizes of networks: the defaults, the number of parameters, and a check that this machine can train them.
 
-Counted on the meta device, which takes no memory: settings may describe more than any machine has.
+Parameters are counted on the meta device, which takes no memory: settings may describe more than any machine has.
 """
 
 from __future__ import annotations
@@ -22,6 +22,14 @@ from forecaster.model.linear import LinearForecast
 from forecaster.model.network import Network
 from forecaster.model.sampling import NUM_SAMPLES
 
+SIZES = (
+    (500, 64, 200, 64),
+    (2_000, 64, 300, 128),
+    (8_000, 64, 400, 256),
+    (200_000, 64, 800, 256),
+    (None, 128, 800, 256),
+)
+"""(training windows below, width, steps, batch size)."""
 _COPIES = 5
 """Of the weights while training: themselves, gradient, two moments, EMA."""
 _FLOAT = 4

@@ -20,7 +20,7 @@ from forecaster.errors import ConfigError, DataError
 from forecaster.panel.calendar import Calendar, parse_freq
 from forecaster.panel.findings import Faults, Finding, beside, fault, refuse_errors
 from forecaster.panel.frames import Table, read_tables
-from forecaster.panel.holidays import check_holidays, with_holidays
+from forecaster.panel.holidays import check_holidays, count_holidays
 from forecaster.panel.infer_freq import MOST_GRID_ROWS, Parts, check_not_finer, find_freq
 from forecaster.panel.one_row_per_series import rows_reasons, to_long
 from forecaster.panel.order import Order
@@ -38,7 +38,7 @@ from forecaster.panel.rows import (
     with_future,
     with_new_series,
 )
-from forecaster.panel.schema import Schema
+from forecaster.panel.schema import Names, Schema, holiday_columns
 from forecaster.panel.store import is_store, open_store, stored_panel
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -302,7 +302,7 @@ def panel_of(
         if rows.schema.regular:
             panel = _on_grid(panel, sparse=sparse)
     faults.refuse()
-    return with_holidays(panel, holidays) if holidays else panel
+    return _with_holidays(panel, holidays) if holidays else panel
 
 
 def _arrays(rows: Rows, calendar: Calendar, name: str, kind: str) -> Panel:
@@ -445,3 +445,24 @@ def _off_grid(panel: Panel, off: NDArray[np.bool_]) -> DataError:
     )
     advice = "pass another step with --freq, round the times to it, or aggregate them with --resample"
     return fault("grid", text, advice, series=label, where=time, count=count)
+
+
+def _with_holidays(panel: Panel, countries: Names) -> Panel:
+    """Returns the panel with the holidays of countries as its last known covariates.
+
+    Args:
+        panel: without these columns.
+        countries: as DE, or DE-BY for a part of it.
+
+    Raises:
+        DataError: rows are numbered, the country is unknown, or the extra is not installed.
+    """
+    if panel.calendar.integer:
+        flag = f"--holidays {','.join(countries)}"
+        raise DataError(f"{panel.name}: {flag}: rows are numbered, they have no dates")
+    counts = [count_holidays(panel.calendar, panel.time, country) for country in countries]
+    values = np.column_stack([panel.values, *counts])
+    made = zip(holiday_columns(countries), countries, strict=True)
+    reasons = panel.schema.reasons | {name: f"public holidays of {country}" for name, country in made}
+    schema = replace(panel.schema, holidays=countries, reasons=reasons)
+    return replace(panel, schema=schema, values=values)

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,30 +21,6 @@ from forecaster.panel.calendar import DAY, MONTHS, Calendar, Times
 from forecaster.panel.findings import did_you_mean
 from forecaster.panel.frames import Table
 from forecaster.panel.schema import Names, holiday_columns
-
-if TYPE_CHECKING:
-    from forecaster.panel.panel import Panel
-
-
-def with_holidays(panel: Panel, countries: Names) -> Panel:
-    """Returns the panel with the holidays of countries as its last known covariates.
-
-    Args:
-        panel: without these columns.
-        countries: as DE, or DE-BY for a part of it.
-
-    Raises:
-        DataError: rows are numbered, the country is unknown, or the extra is not installed.
-    """
-    if panel.calendar.integer:
-        flag = f"--holidays {','.join(countries)}"
-        raise DataError(f"{panel.name}: {flag}: rows are numbered, they have no dates")
-    counts = [count_holidays(panel.calendar, panel.time, country) for country in countries]
-    values = np.column_stack([panel.values, *counts])
-    made = zip(holiday_columns(countries), countries, strict=True)
-    reasons = panel.schema.reasons | {name: f"public holidays of {country}" for name, country in made}
-    schema = replace(panel.schema, holidays=countries, reasons=reasons)
-    return replace(panel, schema=schema, values=values)
 
 
 def count_holidays(calendar: Calendar, time: Times, country: str) -> NDArray[np.float64]:

@@ -396,3 +396,14 @@ def _check_sound(schema: Schema) -> None:
             pl.Series([0]).cast(pl.Datetime("us", schema.time_zone))
         except pl.exceptions.PolarsError:
             raise ValueError(f"unknown time zone {schema.time_zone!r}") from None
+
+
+def comparable(one: Schema, other: Schema) -> bool:
+    """Whether times of two tables can be compared: both dates, both whole numbers, or both rows."""
+    return _clock(one) == _clock(other)
+
+
+def _clock(schema: Schema) -> str:
+    if schema.time is None:
+        return "rows"
+    return "whole numbers" if schema.time_dtype == "integer" else "dates"

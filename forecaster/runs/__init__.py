@@ -1,1 +1,1 @@
-"""Work that is tracked: fit, backtest with refitting, MLflow."""
+"""Work that is tracked: fits from table to report, searches, batch forecasts, MLflow, the registry."""

@@ -22,6 +22,7 @@ import psutil
 from forecaster.config import config_from
 from forecaster.errors import ConfigError, DataError, OutputError, check_count, is_count
 from forecaster.files import check_writable, only_writer, write_text
+from forecaster.fitting.processes import Child, Parent, ready
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast, none_forecast, outcome
 from forecaster.forecast.labelling import Labelling, labels_line
@@ -31,7 +32,6 @@ from forecaster.forecast.parts import (
     PartitionJob,
     Partitions,
     PartRecord,
-    Source,
     counts_of,
     prediction,
     rows_of,
@@ -40,6 +40,8 @@ from forecaster.forecast.parts import (
 )
 from forecaster.forecast.plots import PANELS
 from forecaster.forecast.predictor import ForecastWindow, Progress, audited
+from forecaster.forecast.saved_model import save_artifact
+from forecaster.forecast.source import Source
 from forecaster.forecast.writer import ROWS, check_suffix, folder_of, write_rows
 from forecaster.model.hardware import cores, cuda_count, device
 from forecaster.panel.audit import audit_panel
@@ -50,7 +52,6 @@ from forecaster.panel.panel import Panel
 from forecaster.panel.pivoted import check_storable
 from forecaster.panel.schema import Schema
 from forecaster.panel.store import is_store, write_store
-from forecaster.runs.processes import Child, Parent, ready
 
 Engine = Callable[[PartitionJob, list[int]], Iterator[tuple[int, PartRecord]]]
 """Makes the parts of blocks elsewhere, and yields their records as they are finished."""
@@ -261,7 +262,7 @@ def _shared(
     artifact: Artifact[Any], source: Source, panel: Panel, store: str, folder: Path, job: PartitionJob
 ) -> PartitionJob:
     """Returns the job with folders of model and panel that other processes can open."""
-    artifact.save(folder / _MODEL)
+    save_artifact(artifact, folder / _MODEL)
     if not store:
         store = str(folder / _STORE)
         write_store(panel, Path(store), reading_with(artifact.plan.data, source.roles))

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from forecaster.config import Plan
     from forecaster.evaluation.backtest import Backtest
     from forecaster.evaluation.label_backtest import LabelBacktest
+    from forecaster.fitting.labels import Folds
     from forecaster.forecast.artifact import Artifact
     from forecaster.model.transfer import Part
-    from forecaster.runs.labels import Folds
     from forecaster.runs.tracking import TrackedRun
     from forecaster.windows.split import Split
 
@@ -80,7 +80,7 @@ class Screen(Console):
         except refuses:
             raise
         except Exception as error:  # whatever a drawing raises, the result matters more
-            from forecaster.runs.tracking import first_line
+            from forecaster.errors import first_line
 
             self.print_notice(f"no {name}: {first_line(error)}; {kept}")
             return False
@@ -177,8 +177,8 @@ class Screen(Console):
 
     def print_plan(self, panel: Panel, plan: Plan, split: Split) -> None:
         """Prints what will be trained on what."""
-        from forecaster.runs.fit import uncalibrated
-        from forecaster.runs.members import trains_network
+        from forecaster.fitting.fit import uncalibrated
+        from forecaster.fitting.members import trains_network
 
         text = panel.calendar.text
         model = plan.model
@@ -252,9 +252,9 @@ class Screen(Console):
 
     def print_start(self, panel: Panel, split: Split, old: Artifact, parts: list[Part]) -> None:
         """Prints what of an artifact's weights is carried over, and what its past means for the scores."""
-        from forecaster.runs.warm_start import ancestry, comparable
+        from forecaster.panel.schema import comparable
 
-        source = ancestry(old)
+        source = old.ancestry
         self.print_line(
             f"starts from weights fitted to {source['data']} ({source['freq']}) until {source['until']}"
         )
@@ -296,7 +296,7 @@ class Screen(Console):
             self.print_label_scores(artifact)
             return
         from forecaster.evaluation.comparison import MODEL, NAIVE, compare
-        from forecaster.forecast.artifact import calibration_line, network_line
+        from forecaster.forecast.card import calibration_line, network_line
 
         found = artifact.metrics
         line = f"{found['steps']} steps" if found["steps"] else "no network to train"

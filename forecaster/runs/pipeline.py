@@ -29,11 +29,18 @@ from forecaster.evaluation.comparison import MODEL, RIDGE
 from forecaster.evaluation.leaderboard import Leaderboard
 from forecaster.evaluation.report import render_report
 from forecaster.evaluation.report_data import ReportContext
+from forecaster.fitting.distributed import windows_per_step
+from forecaster.fitting.experts.pool import fit_experts
+from forecaster.fitting.fit import fit_panel, resolve, with_found_cycles
+from forecaster.fitting.labels import fit_labels, resolve_labels
+from forecaster.fitting.train import NO_CONTEXT, TrainingContext
+from forecaster.fitting.warm_start import requested
 from forecaster.forecast.artifact import Artifact, is_forecaster
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.model_folder import FORECAST, LOSSES, REPORT
 from forecaster.forecast.plots import plot_curves
 from forecaster.forecast.predictor import Predictor, check_horizon
+from forecaster.forecast.saved_model import save_artifact
 from forecaster.forecast.writer import write_figure, write_page
 from forecaster.model.sampling import NUM_SAMPLES
 from forecaster.panel.audit import audit_panel
@@ -41,15 +48,9 @@ from forecaster.panel.build import with_roles_until
 from forecaster.panel.categories import recoded
 from forecaster.panel.panel import Only, Panel
 from forecaster.runs.console import Screen
-from forecaster.runs.distributed import windows_per_step
-from forecaster.runs.fit import fit_panel, resolve, with_found_cycles
-from forecaster.runs.labels import fit_labels, resolve_labels
-from forecaster.runs.pool import fit_experts
 from forecaster.runs.progress import BufferedLogger, TrainingBar
 from forecaster.runs.resume import RunFolder
 from forecaster.runs.tracking import NOTE, log_artifact, open_run, score_points
-from forecaster.runs.train import NO_CONTEXT, TrainingContext
-from forecaster.runs.warm_start import requested
 
 Refit = Literal["once", "each", "never"]
 EXPERTS = "experts"
@@ -160,7 +161,7 @@ def run_fit(
         saves = out is not None or run.recorded
         if saves or report is not None:
             folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory())) / "model"
-            artifact.save(folder)
+            save_artifact(artifact, folder)
             drawings: dict[str, Callable[[], None]] = {}
             if saves:
                 drawings[LOSSES] = partial(_draw_losses, artifact, folder / LOSSES)

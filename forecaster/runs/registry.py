@@ -17,22 +17,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forecaster.config import TrackingConfig
-from forecaster.errors import ArtifactError, ConfigError
+from forecaster.errors import ArtifactError, ConfigError, first_line
 from forecaster.evaluation.comparison import MODEL
-from forecaster.forecast.artifact import Artifact, is_forecaster, load_artifact, model_card
+from forecaster.forecast.artifact import Artifact, is_forecaster
+from forecaster.forecast.card import model_card
+from forecaster.forecast.saved_model import load_artifact, save_artifact
 from forecaster.panel.example import example_table
 from forecaster.panel.frames import to_kind
+from forecaster.panel.schema import comparable
 from forecaster.runs.console import Screen
 from forecaster.runs.tracking import (
     DIGEST,
     experiment_id,
-    first_line,
     identity_of,
     opened_store,
     tracking_uri,
     without_password,
 )
-from forecaster.runs.warm_start import ancestry, comparable
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -167,7 +168,7 @@ def write_package(artifact: Artifact[Any], target: Path, model_id: str) -> Path:
         import mlflow.pyfunc
         from mlflow.models import Model
 
-        artifact.save(data := Path(scratch) / Path(_INSIDE).name)
+        save_artifact(artifact, data := Path(scratch) / Path(_INSIDE).name)
         needs = {name: importlib.metadata.version(name) for name in _NEEDS.split()}
         mlflow.pyfunc.save_model(
             target,
@@ -245,7 +246,7 @@ def _tags(artifact: Artifact[Any]) -> dict[str, str]:
         "fingerprint": artifact.fingerprint,
         "data": artifact.data,
         "target": ", ".join(artifact.schema.target),
-        "trained_until": ancestry(artifact)["until"],
+        "trained_until": artifact.ancestry["until"],
         "horizon": artifact.horizon,
         "freq": artifact.schema.freq,
     }

@@ -19,15 +19,15 @@ from typing import Any, Literal
 
 from safetensors.torch import save as save_tensors
 
-from forecaster.config import Config, FitPlan, Plan, TrackingConfig, parse_config
+from forecaster.config import Config, FitPlan, Plan, TrackingConfig, flatten, parse_config
 from forecaster.errors import ArtifactError, ConfigError, DataError, OutputError
 from forecaster.files import linked, only_writer, write_text
+from forecaster.fitting.checkpoints import Checkpoints, checkpoints_in, step_of
+from forecaster.fitting.train import TrainingContext
+from forecaster.fitting.versions import versions
 from forecaster.forecast.artifact import Artifact
 from forecaster.panel.panel import Panel
-from forecaster.runs.checkpoints import Checkpoints, checkpoints_in, step_of
-from forecaster.runs.tracking import TrackedRun, flatten, open_run
-from forecaster.runs.train import TrainingContext
-from forecaster.runs.versions import versions
+from forecaster.runs.tracking import TrackedRun, open_run
 
 _SUFFIX = ".run"
 _IN_MEMORY = "(in memory)"

@@ -12,9 +12,10 @@ from mlflow.models import set_model  # noqa: TID253
 from mlflow.pyfunc import PyFuncModel, PythonModel, pandas  # noqa: TID253
 
 from forecaster.errors import ForecasterError
-from forecaster.forecast.artifact import is_forecaster, load_artifact
+from forecaster.forecast.artifact import is_forecaster
 from forecaster.forecast.labelling import Labeller
 from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.saved_model import load_artifact
 from forecaster.panel.audit import audit_panel
 from forecaster.panel.build import open_panel
 

@@ -16,7 +16,6 @@ import logging
 import os
 import re
 import shutil
-import socket
 import sys
 import tempfile
 import time
@@ -30,8 +29,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from forecaster.config import TrackingConfig
-from forecaster.errors import ConfigError
+from forecaster.config import TrackingConfig, flatten
+from forecaster.errors import ConfigError, first_line
+from forecaster.fitting.processes import is_gone, this_process
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -194,35 +194,6 @@ def without_password(address: str) -> str:
         return address
     parts = urlsplit(address)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-
-
-def first_line(error: object) -> str:
-    """Returns the first line of an error's message."""
-    line = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return re.sub(r"^\((?:\w+\.)+\w+\) (?=.)", "", line)  # SQLAlchemy names the class of the cause
-
-
-def this_process() -> str:
-    """Returns what identifies this process: host, process id, start time."""
-    import psutil
-
-    return f"{socket.gethostname()} {os.getpid()} {psutil.Process().create_time():.0f}"
-
-
-def is_gone(process: str) -> bool | None:
-    """Returns whether a process has ended; None if it ran on another machine."""
-    import psutil
-
-    try:
-        host, pid, started = process.rsplit(" ", 2)
-        if host != socket.gethostname():
-            return None
-        found = psutil.Process(int(pid))
-        # Process ids are used again; start times are good to a second.
-        same = abs(found.create_time() - float(started)) <= 2
-        return not same or found.status() == psutil.STATUS_ZOMBIE
-    except (ValueError, psutil.Error):
-        return True
 
 
 class TrackedRun:
@@ -569,15 +540,6 @@ def _find(client: MlflowClient, run_id: str) -> Run | None:
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise
         return None
-
-
-def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Returns nested settings by dotted name."""
-    flat: dict[str, Any] = {}
-    for name, value in settings.items():
-        nested = isinstance(value, Mapping)
-        flat |= flatten(value, f"{prefix}{name}.") if nested else {f"{prefix}{name}": value}
-    return flat
 
 
 # The runs of a store as rows of a table.

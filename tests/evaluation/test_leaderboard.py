@@ -15,11 +15,11 @@ from forecaster.api import _presets
 from forecaster.config import config_from
 from forecaster.evaluation.comparison import BASELINES, MODEL, NAIVE
 from forecaster.evaluation.report import render_report
+from forecaster.fitting.experts.pool import fit_experts
+from forecaster.fitting.fit import resolve
 from forecaster.forecast.predictor import Predictor
 from forecaster.panel.build import open_panel
 from forecaster.runs.console import Screen
-from forecaster.runs.fit import resolve
-from forecaster.runs.pool import fit_experts
 
 CONFIG = tiny.config_with(experts=[])
 OTHER = tiny.config_with(experts=["naive"], quantile_levels=[0.5])

@@ -15,7 +15,8 @@ from safetensors.torch import save
 
 import forecaster as fc
 from forecaster.config import Config
-from forecaster.forecast.artifact import FORMAT, load_artifact, model_card
+from forecaster.forecast.card import model_card
+from forecaster.forecast.saved_model import FORMAT, load_artifact
 
 
 class Bomb:

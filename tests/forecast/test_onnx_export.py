@@ -14,12 +14,12 @@ from forecast import tiny
 
 import forecaster as fc
 from forecaster.config import Expert, TargetConfig
+from forecaster.fitting.moments import learn_scales
 from forecaster.forecast import onnx_export
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.forecast.onnx_export import write_onnx
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network
-from forecaster.runs.moments import learn_scales
 from forecaster.windows.store import training_store
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra onnx")

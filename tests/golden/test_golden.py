@@ -25,7 +25,7 @@ def test_a_golden_artifact_loads_and_forecasts_as_on_its_first_day(folder: Path)
 
 
 def test_every_format_that_is_read_has_its_golden_artifact() -> None:
-    from forecaster.forecast.artifact import FORMAT
+    from forecaster.forecast.saved_model import FORMAT
 
     assert [folder.name for folder in FORMATS] == [f"format-{FORMAT}"]
 

@@ -9,8 +9,8 @@ import torch
 from small_networks import HORIZON, Shape, make_inputs, make_network
 
 import forecaster as fc
+from forecaster.fitting.experts.drivers import DriverRows, MapSums, Products, _selected, _solved
 from forecaster.model.experts import CUTOFFS
-from forecaster.runs.drivers import DriverRows, MapSums, Products, _selected, _solved
 
 SHAPE = Shape(horizon=HORIZON, channels=2, past=1, known=1)
 ARX = {

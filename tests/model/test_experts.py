@@ -16,12 +16,12 @@ from small_networks import (
 )
 
 from forecaster.config import Expert, ModelPlan
+from forecaster.fitting.experts.pool import bare_network, solve_experts
+from forecaster.fitting.fit import resolve
 from forecaster.model.closed_forms import DAMPED, ETS
 from forecaster.model.embedding import Shape
 from forecaster.model.experts import CUTOFFS, Experts
 from forecaster.model.scaling import ContextScaler, Scale
-from forecaster.runs.fit import resolve
-from forecaster.runs.pool import bare_network, solve_experts
 from forecaster.windows.batch import Inputs
 from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.store import training_store

@@ -11,13 +11,13 @@ import torch
 
 from forecaster.config import DataConfig, FitPlan
 from forecaster.errors import FitError
+from forecaster.fitting.fit import fit_panel, resolve
+from forecaster.fitting.train import TrainingContext
 from forecaster.forecast.predictor import Predictor
 from forecaster.model import learner as learner_module
 from forecaster.model.heads import pinball
 from forecaster.model.learner import KeepBest, Learner, is_out_of_memory
 from forecaster.panel.build import open_panel
-from forecaster.runs.fit import fit_panel, resolve
-from forecaster.runs.train import TrainingContext
 from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.store import training_store
 

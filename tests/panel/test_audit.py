@@ -8,10 +8,10 @@ from forecast import tiny
 from panel.panel_tables import days, table
 
 from forecaster.config import Config, DataConfig, TargetConfig
+from forecaster.fitting.fit import resolve
 from forecaster.panel.audit import check_panel, facts_of
 from forecaster.panel.build import open_panel
 from forecaster.panel.categories import recoded
-from forecaster.runs.fit import resolve
 
 START = np.datetime64("2024-01-01", "D")
 

@@ -26,10 +26,10 @@ KILLS = 20
 STEPS = 60
 DRIVER = """
 import os, sys
-import forecaster.panel.build, forecaster.runs.fit, forecaster.runs.pipeline
+import forecaster.panel.build, forecaster.fitting.fit, forecaster.runs.pipeline
 import mlflow.tracking, matplotlib.figure, forecaster.runs.tracking
 from forecaster.cli import main
-from forecaster.forecast import artifact
+from forecaster.forecast import saved_model
 from forecaster.model.learner import Learner
 
 PHASES = {
@@ -37,8 +37,8 @@ PHASES = {
     "opening the run": (forecaster.runs.tracking.TrackedRun, "open", 1),
     "training": (Learner, "training_step", 7),
     "validating": (Learner, "validation_step", 2),
-    "scoring": (forecaster.runs.fit, "_validate", 1),
-    "saving": (artifact, "save_tensors", 1),
+    "scoring": (forecaster.fitting.fit, "_validate", 1),
+    "saving": (saved_model, "save_tensors", 1),
     "tracking": (forecaster.runs.pipeline, "log_artifact", 1),
 }
 

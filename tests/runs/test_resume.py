@@ -319,13 +319,13 @@ def test_a_loss_that_is_not_finite_leaves_the_last_checkpoint_and_names_it(place
 
 
 def test_a_model_that_cannot_be_written_leaves_its_last_checkpoint(place, monkeypatch):
-    from forecaster.forecast import artifact
+    from forecaster.forecast import saved_model
 
     def full(tensors):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(artifact, "save_tensors", full)
+        patch.setattr(saved_model, "save_tensors", full)
         with pytest.raises(OutputError, match="model: cannot be written: No space left on device"):
             _fit()
     assert not Path("model").exists()

@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from mlflow.tracking import MlflowClient
 
 from forecaster.config import TrackingConfig
-from forecaster.runs.tracking import connect, open_run, pending, sync, this_process
+from forecaster.fitting.processes import this_process
+from forecaster.runs.tracking import connect, open_run, pending, sync
 
 # MLflow's own use of SQLAlchemy; nothing of ours.
 pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")

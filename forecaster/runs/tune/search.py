@@ -19,17 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forecaster.errors import ConfigError, FitError
+from forecaster.errors import ConfigError, FitError, first_line
+from forecaster.fitting.processes import Child, is_gone, ready, this_process
 from forecaster.runs.console import Screen
-from forecaster.runs.processes import Child, ready
-from forecaster.runs.tracking import (
-    TrackedRun,
-    first_line,
-    is_gone,
-    open_run,
-    this_process,
-    without_password,
-)
+from forecaster.runs.tracking import TrackedRun, open_run, without_password
 from forecaster.runs.tune.outcome import Outcome, log_study, print_plan, print_results, search_bar
 from forecaster.runs.tune.space import apply
 from forecaster.runs.tune.study import SweepPlan, counted, make_sampler, open_study

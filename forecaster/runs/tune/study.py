@@ -3,7 +3,7 @@
 | user attribute of a trial | meaning |
 |---|---|
 | `preset` | True: the config as it is |
-| `process` | the process that runs it, see `tracking.this_process` |
+| `process` | the process that runs it, see `processes.this_process` |
 | `run` | id of its MLflow run |
 | `retry_of` | number of the lost trial whose settings it repeats |
 | `deaths` | worker processes that have died with these settings |
@@ -25,15 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from forecaster.config import FORECAST_SETTINGS, Config, parse_duration
-from forecaster.errors import ConfigError, is_count
-from forecaster.runs.tracking import (
-    database,
-    first_line,
-    in_memory,
-    local_store,
-    tracking_uri,
-    without_password,
-)
+from forecaster.errors import ConfigError, first_line, is_count
+from forecaster.runs.tracking import database, in_memory, local_store, tracking_uri, without_password
 from forecaster.runs.tune.space import Space, load_space
 
 if TYPE_CHECKING:

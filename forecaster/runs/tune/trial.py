@@ -33,6 +33,10 @@ from forecaster.evaluation.backtest import Backtest, rolling_cutoffs, run_backte
 from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL
 from forecaster.evaluation.label_scores import NETWORK
 from forecaster.evaluation.metrics import Scores
+from forecaster.fitting.fit import fit_panel, resolve, with_found_cycles
+from forecaster.fitting.labels import fit_labels, resolve_labels
+from forecaster.fitting.members import NETWORK_WEIGHTS
+from forecaster.fitting.train import TrainingContext
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.predictor import Predictor
@@ -40,12 +44,8 @@ from forecaster.model.label_network import LabelEnsemble
 from forecaster.panel.build import open_panel
 from forecaster.panel.categories import recoded
 from forecaster.panel.panel import Panel
-from forecaster.runs.fit import fit_panel, resolve, with_found_cycles
-from forecaster.runs.labels import fit_labels, resolve_labels
-from forecaster.runs.members import NETWORK_WEIGHTS
 from forecaster.runs.progress import BufferedLogger
 from forecaster.runs.tracking import score_points
-from forecaster.runs.train import TrainingContext
 from forecaster.runs.tune.study import SweepPlan, digest
 from forecaster.runs.tune.worker import Report, TrialRequest, TrialResult
 

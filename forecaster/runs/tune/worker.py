@@ -18,9 +18,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from forecaster.config import Config
-from forecaster.errors import ForecasterError
-from forecaster.runs.processes import Child, Parent
-from forecaster.runs.tracking import TrackedRun, first_line
+from forecaster.errors import ForecasterError, first_line
+from forecaster.fitting.processes import Child, Parent
+from forecaster.runs.tracking import TrackedRun
 from forecaster.runs.tune.space import Values
 from forecaster.runs.tune.study import SweepPlan
 

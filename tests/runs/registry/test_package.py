@@ -12,6 +12,7 @@ from pandas.testing import assert_frame_equal
 from forecaster.config import DataConfig
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.saved_model import save_artifact
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network
 from forecaster.panel.build import open_panel
@@ -74,7 +75,7 @@ def test_a_model_answers_its_own_example_and_is_described_in_the_tables_own_name
 def test_a_parameter_of_a_request_that_is_null_is_left_at_its_default(tmp_path, poor):
     from forecaster.runs.served import ServedForecaster
 
-    poor.save(tmp_path / "model")
+    save_artifact(poor, tmp_path / "model")
     served, table = ServedForecaster(), tiny.plain(40).to_pandas()
     served.load_context(SimpleNamespace(artifacts={"model": str(tmp_path / "model")}))
     null = dict.fromkeys(("horizon", "cutoff", "seed"))

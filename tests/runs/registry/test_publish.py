@@ -15,7 +15,8 @@ from runs.registry.conftest import fitted
 
 import forecaster as fc
 from forecaster.config import TrackingConfig
-from forecaster.forecast.artifact import model_card
+from forecaster.forecast.card import model_card
+from forecaster.forecast.saved_model import save_artifact
 from forecaster.runs.registry import compare, publish
 
 pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
@@ -165,7 +166,7 @@ def test_what_is_registered_holds_no_pickle_pins_what_it_needs_and_never_names_u
     names = {path.relative_to(package).as_posix() for path in package.rglob("*") if path.is_file()}
     assert not [name for name in names if name.endswith((".pkl", ".pickle", ".pyc"))]
     inside = {name for name in names if name.startswith("artifacts/")}
-    poor.save(place / "poor")
+    save_artifact(poor, place / "poor")
     assert inside == {f"artifacts/model/{path.name}" for path in (place / "poor").iterdir()}
     needs = (package / "requirements.txt").read_text().split()
     for need in needs:

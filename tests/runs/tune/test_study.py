@@ -11,8 +11,8 @@ from sweeps import make_plan, trials_of
 
 from forecaster.config import Config
 from forecaster.errors import ConfigError
+from forecaster.fitting.processes import this_process
 from forecaster.runs.resume import FitRequest
-from forecaster.runs.tracking import this_process
 from forecaster.runs.tune import search
 from forecaster.runs.tune.search import SAME_DEATHS, run_trials
 from forecaster.runs.tune.space import Space

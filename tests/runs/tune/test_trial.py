@@ -13,11 +13,11 @@ import torch
 from forecaster.config import Config
 from forecaster.errors import DataError
 from forecaster.evaluation.comparison import MODEL
+from forecaster.fitting import fit as fit_module
+from forecaster.fitting.distributed import find_distributed_context
+from forecaster.fitting.fit import fit_panel, resolve
+from forecaster.fitting.train import TrainingContext
 from forecaster.panel.panel import Panel
-from forecaster.runs import fit as fit_module
-from forecaster.runs.distributed import find_distributed_context
-from forecaster.runs.fit import fit_panel, resolve
-from forecaster.runs.train import TrainingContext
 from forecaster.runs.tune import trial as trial_module
 from forecaster.runs.tune.space import Space, apply
 from forecaster.runs.tune.study import SweepPlan

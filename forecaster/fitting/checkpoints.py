@@ -21,8 +21,8 @@ from torch import Tensor
 
 from forecaster.errors import ArtifactError, OutputError
 from forecaster.files import atomic_file
+from forecaster.fitting.processes import StopSignals
 from forecaster.model.learner import Learner
-from forecaster.runs.processes import StopSignals
 
 IDENTITY = "fit"
 """The entry of a checkpoint that identifies its fit."""

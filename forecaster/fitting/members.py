@@ -28,6 +28,11 @@ from torch import Tensor
 
 from forecaster.config import FitPlan, Plan
 from forecaster.errors import number_of
+from forecaster.fitting.distributed import DistributedContext, broadcast_from_rank_zero
+from forecaster.fitting.experts.pool import solve_experts
+from forecaster.fitting.moments import learn_scales
+from forecaster.fitting.train import TrainingContext, train
+from forecaster.fitting.warm_start import started_shape, take_weights
 from forecaster.forecast.artifact import Artifact
 from forecaster.model.experts import Experts
 from forecaster.model.heads import pinball
@@ -35,11 +40,6 @@ from forecaster.model.learner import Learner
 from forecaster.model.network import Network
 from forecaster.model.transfer import merge
 from forecaster.panel.panel import Panel
-from forecaster.runs.distributed import DistributedContext, broadcast_from_rank_zero
-from forecaster.runs.moments import learn_scales
-from forecaster.runs.pool import solve_experts
-from forecaster.runs.train import TrainingContext, train
-from forecaster.runs.warm_start import started_shape, take_weights
 from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.index import Int64, WindowIndex
 from forecaster.windows.split import Split, split_panel

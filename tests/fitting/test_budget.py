@@ -10,10 +10,10 @@ from forecast import tiny
 import forecaster as fc
 from forecaster.config import FitPlan
 from forecaster.errors import ConfigError
-from forecaster.runs import members
-from forecaster.runs.fit import fit_panel, resolve
-from forecaster.runs.members import Pace, within_budget
-from forecaster.runs.train import TrainingContext
+from forecaster.fitting import members
+from forecaster.fitting.fit import fit_panel, resolve
+from forecaster.fitting.members import Pace, within_budget
+from forecaster.fitting.train import TrainingContext
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -102,7 +102,7 @@ def test_a_fit_that_goes_on_measures_nothing_again(tmp_path, monkeypatch):
     tiny.plain(60).write_csv(table)
     with monkeypatch.context() as patched:
         patched.setattr(members, "within_budget", lambda fit, _, s: real(fit, Pace(10.0, 0.0), s))
-        patched.setattr("forecaster.runs.fit.choose_network_weights", stop)
+        patched.setattr("forecaster.fitting.fit.choose_network_weights", stop)
         with pytest.raises(Stopped):
             fc.fit(table, 7, config=TINY, budget="1m", out=tmp_path / "model", quiet=True)
     kept = json.loads((tmp_path / "model.run" / "run.json").read_text())["resolved"]["fit"]

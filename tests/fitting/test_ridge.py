@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from forecaster.errors import ConfigError
+from forecaster.fitting.experts import ridge
+from forecaster.fitting.experts.linear_settings import choose_linear
+from forecaster.fitting.experts.pool import fit_experts
+from forecaster.fitting.fit import resolve
 from forecaster.model.experts import CUTOFFS
 from forecaster.model.linear import ALL
-from forecaster.runs import ridge
-from forecaster.runs.fit import resolve
-from forecaster.runs.linear_settings import choose_linear
-from forecaster.runs.pool import fit_experts
 
 ALPHA = 0.03
 PLAIN = {

@@ -3,8 +3,8 @@
 import pytest
 
 from forecaster.config import Plan
-from forecaster.runs import fit as runs_fit
-from forecaster.runs.fit import fit_panel, resolve
+from forecaster.fitting import fit as runs_fit
+from forecaster.fitting.fit import fit_panel, resolve
 
 OPEN = {"steps": None, "batch_size": None}
 

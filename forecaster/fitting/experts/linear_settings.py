@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from forecaster.config import ModelConfig, ModelPlan, Plan
+from forecaster.fitting.experts import ridge
+from forecaster.fitting.experts.pool import bare_network
 from forecaster.panel.calendar import cycle_steps
 from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
-from forecaster.runs import ridge
-from forecaster.runs.pool import bare_network
 from forecaster.windows.split import Split
 
 ALPHAS = tuple(10.0 ** (n / 2) for n in range(-8, 2))

@@ -20,15 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from forecaster.config import Plan
-from forecaster.errors import ConfigError, FitError, ForecasterError, check_count, number_of
-from forecaster.runs.processes import REFUSED, Child
-from forecaster.runs.tracking import first_line
+from forecaster.errors import ConfigError, FitError, ForecasterError, check_count, first_line, number_of
+from forecaster.fitting.processes import REFUSED, Child
 
 if TYPE_CHECKING:
     import torch
 
+    from forecaster.fitting.checkpoints import Checkpoints
     from forecaster.panel.panel import Panel
-    from forecaster.runs.checkpoints import Checkpoints
 
 Value = TypeVar("Value")
 
@@ -205,7 +204,7 @@ def launch_ranks(
         size, done = distributed.world_size, threading.Event()
         ranks = [
             Child(
-                "forecaster.runs.train:train_rank",
+                "forecaster.fitting.train:train_rank",
                 f"process {rank + 1} of {size}",
                 {"RANK": str(rank), "LOCAL_RANK": str(rank)},
             )

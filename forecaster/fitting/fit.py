@@ -20,20 +20,10 @@ from forecaster.config import Config, Plan, needs_maps, parse_plan, required_hor
 from forecaster.errors import ConfigError
 from forecaster.evaluation.backtest import score_forecasts
 from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL, RIDGE
-from forecaster.forecast.artifact import Artifact, shape_of
-from forecaster.forecast.calibrate import CalibrationSet, calibrate
-from forecaster.forecast.forecast import known_forecast
-from forecaster.forecast.predictor import Predictor
-from forecaster.model.ensemble import Ensemble
-from forecaster.model.experts import CUTOFFS
-from forecaster.model.size import check_memory, check_work
-from forecaster.panel.audit import default_patch
-from forecaster.panel.categories import with_categories
-from forecaster.panel.panel import Panel
-from forecaster.panel.periods import find_periods
-from forecaster.runs.levels import learn_levels
-from forecaster.runs.linear_settings import choose_linear, linear_settings
-from forecaster.runs.members import (
+from forecaster.fitting.experts.levels import learn_levels
+from forecaster.fitting.experts.linear_settings import choose_linear, linear_settings
+from forecaster.fitting.experts.pool import pool_settings, smallest
+from forecaster.fitting.members import (
     Trainings,
     choose_ensemble_weights,
     choose_network_weights,
@@ -43,29 +33,30 @@ from forecaster.runs.members import (
     member_metrics,
     trains_network,
 )
-from forecaster.runs.pool import pool_settings, smallest
-from forecaster.runs.train import NO_CONTEXT, TrainingContext, training_ranks
-from forecaster.runs.versions import versions
-from forecaster.runs.warm_start import (
-    ancestry,
+from forecaster.fitting.train import NO_CONTEXT, TrainingContext, training_ranks
+from forecaster.fitting.versions import versions
+from forecaster.fitting.warm_start import (
     check_start,
     seen_until,
     started_config,
     with_words_of,
 )
+from forecaster.forecast.artifact import Artifact, shape_of
+from forecaster.forecast.calibrate import CalibrationSet, calibrate
+from forecaster.forecast.forecast import known_forecast
+from forecaster.forecast.predictor import Predictor
+from forecaster.model.ensemble import Ensemble
+from forecaster.model.experts import CUTOFFS
+from forecaster.model.size import SIZES, check_memory, check_work
+from forecaster.panel.audit import default_patch
+from forecaster.panel.categories import with_categories
+from forecaster.panel.panel import Panel
+from forecaster.panel.periods import find_periods
 from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.index import Int64, even_draw
 from forecaster.windows.split import Split, split_panel
 from forecaster.windows.store import WindowStore
 
-SIZES = (
-    (500, 64, 200, 64),
-    (2_000, 64, 300, 128),
-    (8_000, 64, 400, 256),
-    (200_000, 64, 800, 256),
-    (None, 128, 800, 256),
-)
-"""(training windows below, width, steps, batch size)."""
 _CALIBRATION_CELLS = 1 << 23  # quantiles; more cutoffs are thinned evenly
 _MEASURED_WINDOWS, _MEASURED_BATCH = 512, 128
 
@@ -173,7 +164,7 @@ def fit_panel(
             data=panel.name,
             fingerprint=fingerprint,
             versions=versions(),
-            parent=ancestry(start) if start else None,
+            parent=start.ancestry if start else None,
         )
         with context.stage("calibrating quantiles"):
             artifact = calibrated(artifact, panel, split)

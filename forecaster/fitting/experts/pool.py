@@ -16,6 +16,12 @@ from numpy.typing import NDArray
 
 from forecaster.config import Expert, ModelConfig, Plan
 from forecaster.errors import ConfigError
+from forecaster.fitting.experts.drivers import solve_arx
+from forecaster.fitting.experts.levels import learn_levels
+from forecaster.fitting.experts.residuals import learn_errors
+from forecaster.fitting.experts.ridge import solve_linear
+from forecaster.fitting.moments import learn_scales
+from forecaster.fitting.versions import versions
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.model.closed_forms import ETS_SEASON, MEAN_SEASONS, SEASONS
 from forecaster.model.ensemble import Ensemble
@@ -26,12 +32,6 @@ from forecaster.panel.audit import ZEROS
 from forecaster.panel.calendar import Calendar, cycle_steps
 from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
-from forecaster.runs.drivers import solve_arx
-from forecaster.runs.levels import learn_levels
-from forecaster.runs.moments import learn_scales
-from forecaster.runs.residuals import learn_errors
-from forecaster.runs.ridge import solve_linear
-from forecaster.runs.versions import versions
 from forecaster.windows.index import Int64, even_draw
 from forecaster.windows.split import Split, split_panel
 from forecaster.windows.store import WindowStore, training_store

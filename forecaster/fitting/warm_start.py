@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -20,7 +19,7 @@ from forecaster.model.network import Network
 from forecaster.model.transfer import KINDS, Meaning, Part, adapt, carry, check_weights, freeze_encoder
 from forecaster.panel.categories import recoded
 from forecaster.panel.panel import Panel
-from forecaster.panel.schema import Schema
+from forecaster.panel.schema import Schema, comparable
 
 _FREE = ("dropout", "context_length")
 """Settings that do not shape weights: a config may have its own."""
@@ -164,29 +163,6 @@ def seen_until(end: int, schema: Schema, start: Artifact | None) -> int:
     if start is None or not comparable(schema, start.schema):
         return end
     return max(end, start.trained_until)
-
-
-def comparable(one: Schema, other: Schema) -> bool:
-    """Whether times of two tables can be compared: both dates, both whole numbers, or both rows."""
-    return _clock(one) == _clock(other)
-
-
-def ancestry(start: Artifact) -> dict[str, Any]:
-    """Returns the record of an artifact that artifacts started from it keep."""
-    return {
-        "data": start.data,
-        "fingerprint": start.fingerprint,
-        "freq": start.schema.freq,
-        "trained_until": start.trained_until,
-        "until": start.schema.calendar.text(start.trained_until),
-        "parent": start.parent,
-    }
-
-
-def _clock(schema: Schema) -> str:
-    if schema.time is None:
-        return "rows"
-    return "whole numbers" if schema.time_dtype == "integer" else "dates"
 
 
 def _meaning(schema: Schema) -> Meaning:

@@ -25,17 +25,17 @@ from forecaster.config import FORECAST_SETTINGS, Config, Plan, setting
 from forecaster.errors import ConfigError, DataError
 from forecaster.evaluation.comparison import MODEL
 from forecaster.evaluation.label_scores import KERNELS, MAJORITY, NETWORK, label_scores
+from forecaster.fitting.fit import settled_plan
+from forecaster.fitting.members import curves_of, of_member
+from forecaster.fitting.moments import learn_channel_scales, learn_scales
+from forecaster.fitting.train import NO_CONTEXT, TrainingContext, train, training_ranks
+from forecaster.fitting.versions import versions
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.forecast.labelling import series_hashes
 from forecaster.model.label_network import LabelEnsemble, LabelNetwork
 from forecaster.model.learner import Learner
 from forecaster.model.size import check_memory, check_work
 from forecaster.panel.panel import Panel
-from forecaster.runs.fit import settled_plan
-from forecaster.runs.members import curves_of, of_member
-from forecaster.runs.moments import learn_channel_scales, learn_scales
-from forecaster.runs.train import NO_CONTEXT, TrainingContext, train, training_ranks
-from forecaster.runs.versions import versions
 from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.index import Int64, WindowIndex, even_draw
 from forecaster.windows.split import Split

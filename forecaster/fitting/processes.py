@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -29,7 +30,7 @@ from forecaster.errors import ForecasterError
 
 REFUSED = 2
 """Exit code of a child that raised a `ForecasterError`."""
-_MAIN = "from forecaster.runs.processes import run_child; run_child()"
+_MAIN = "from forecaster.fitting.processes import run_child; run_child()"
 _END_SECONDS = 10
 
 
@@ -186,3 +187,26 @@ class StopSignals:
     def _note(self, number: int, frame: object) -> None:
         self.received = number
         self.restore()
+
+
+def this_process() -> str:
+    """Returns what identifies this process: host, process id, start time."""
+    import psutil
+
+    return f"{socket.gethostname()} {os.getpid()} {psutil.Process().create_time():.0f}"
+
+
+def is_gone(process: str) -> bool | None:
+    """Returns whether a process has ended; None if it ran on another machine."""
+    import psutil
+
+    try:
+        host, pid, started = process.rsplit(" ", 2)
+        if host != socket.gethostname():
+            return None
+        found = psutil.Process(int(pid))
+        # Process ids are used again; start times are good to a second.
+        same = abs(found.create_time() - float(started)) <= 2
+        return not same or found.status() == psutil.STATUS_ZOMBIE
+    except (ValueError, psutil.Error):
+        return True

@@ -16,10 +16,10 @@ from pytorch_lightning.loggers.logger import Logger
 
 from forecaster.config import TrackingConfig
 from forecaster.errors import ArtifactError
-from forecaster.runs import checkpoints
-from forecaster.runs.checkpoints import Checkpoints, checkpoints_in, step_of
-from forecaster.runs.fit import fit_panel, resolve
-from forecaster.runs.train import TrainingContext
+from forecaster.fitting import checkpoints
+from forecaster.fitting.checkpoints import Checkpoints, checkpoints_in, step_of
+from forecaster.fitting.fit import fit_panel, resolve
+from forecaster.fitting.train import TrainingContext
 
 STEPS = 5
 KINDS = {

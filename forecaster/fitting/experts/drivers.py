@@ -22,11 +22,11 @@ import torch
 from numpy.typing import NDArray
 
 from forecaster.config import Plan
+from forecaster.fitting.moments import moments
 from forecaster.model.arx import MOST_DRIVERS
 from forecaster.model.experts import Experts
 from forecaster.model.network import Network
 from forecaster.panel.panel import Panel
-from forecaster.runs.moments import moments
 from forecaster.windows.index import Int64, WindowIndex, even_draw
 from forecaster.windows.store import WindowStore
 

@@ -9,9 +9,9 @@ import torch
 from forecast import tiny
 
 import forecaster as fc
-from forecaster.forecast.artifact import load_artifact
+from forecaster.fitting.fit import fit_panel, resolve
 from forecaster.forecast.predictor import Predictor
-from forecaster.runs.fit import fit_panel, resolve
+from forecaster.forecast.saved_model import load_artifact, save_artifact
 from forecaster.windows.split import split_panel
 
 FIT = {"validation": 0.5, "steps": 20}
@@ -43,7 +43,7 @@ def test_a_fit_has_conformal_factors_and_their_effect_among_its_metrics(fitted, 
     assert len(split.calibration_windows) and artifact.ensemble.conformal_factors.shape == (5, 2, 9)
     told = artifact.metrics["calibration"]
     assert told["strength"] > 0 and told["after"]["pinball"] <= 1.01 * told["before"]["pinball"]
-    artifact.save(tmp_path / "model")
+    save_artifact(artifact, tmp_path / "model")
     loaded = load_artifact(tmp_path / "model").ensemble.conformal_factors
     assert torch.equal(loaded, artifact.ensemble.conformal_factors)
     card = (tmp_path / "model" / "card.md").read_text()

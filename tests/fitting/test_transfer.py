@@ -16,7 +16,7 @@ from forecast import tiny
 
 import forecaster as fc
 from forecaster.errors import ConfigError
-from forecaster.runs.warm_start import seen_until
+from forecaster.fitting.warm_start import seen_until
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "datasets"

@@ -12,15 +12,15 @@ import torch
 import forecaster as fc
 from forecaster.config import Config
 from forecaster.errors import ConfigError
-from forecaster.forecast.artifact import load_artifact
+from forecaster.fitting import members as members_runs
+from forecaster.fitting.distributed import SINGLE_PROCESS
+from forecaster.fitting.fit import fit_panel, resolve
+from forecaster.fitting.members import best_weights, choose_ensemble_weights, choose_network_weights
+from forecaster.fitting.train import TrainingContext
 from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.saved_model import load_artifact, save_artifact
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.heads import pinball
-from forecaster.runs import members as members_runs
-from forecaster.runs.distributed import SINGLE_PROCESS
-from forecaster.runs.fit import fit_panel, resolve
-from forecaster.runs.members import best_weights, choose_ensemble_weights, choose_network_weights
-from forecaster.runs.train import TrainingContext
 from forecaster.windows.index import WindowIndex
 from forecaster.windows.store import training_store
 
@@ -60,7 +60,7 @@ def test_member_k_is_the_network_that_a_fit_of_its_own_with_seed_plus_k_trains(m
 
 def test_an_ensemble_forecasts_the_weighted_mean_of_its_members_from_one_folder(tmp_path, two):
     artifact, panel, _, _ = two
-    artifact.save(tmp_path / "model")
+    save_artifact(artifact, tmp_path / "model")
     loaded = load_artifact(tmp_path / "model")
     assert same(loaded.ensemble, artifact.ensemble)
     assert loaded.ensemble.weights == artifact.ensemble.weights

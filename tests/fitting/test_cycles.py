@@ -7,10 +7,10 @@ import torch
 
 import forecaster as fc
 from forecaster.config import Config, DataConfig
+from forecaster.fitting.fit import resolve, with_found_cycles
 from forecaster.model.positions import step_of_cycle
 from forecaster.panel.build import open_panel
 from forecaster.panel.calendar import Calendar, cycle_steps
-from forecaster.runs.fit import resolve, with_found_cycles
 
 TINY = {
     "model": {"width": 8, "heads": 2, "encoder_layers": 1, "context_length": 24},

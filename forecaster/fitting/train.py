@@ -18,13 +18,8 @@ from pytorch_lightning.strategies import DDPStrategy
 
 from forecaster.config import FitPlan, Plan
 from forecaster.evaluation.backtest import Backtest
-from forecaster.model.hardware import cuda_count, spare_threads
-from forecaster.model.learner import KeepBest, Learner
-from forecaster.model.transfer import Part
-from forecaster.panel.panel import Panel
-from forecaster.panel.store import open_store
-from forecaster.runs.checkpoints import Checkpointing, Checkpoints
-from forecaster.runs.distributed import (
+from forecaster.fitting.checkpoints import Checkpointing, Checkpoints
+from forecaster.fitting.distributed import (
     SINGLE_PROCESS,
     DistributedContext,
     find_distributed_context,
@@ -32,7 +27,12 @@ from forecaster.runs.distributed import (
     process_group,
     windows_per_step,
 )
-from forecaster.runs.processes import Parent
+from forecaster.fitting.processes import Parent
+from forecaster.model.hardware import cuda_count, spare_threads
+from forecaster.model.learner import KeepBest, Learner
+from forecaster.model.transfer import Part
+from forecaster.panel.panel import Panel
+from forecaster.panel.store import open_store
 from forecaster.windows.datamodule import WindowDataModule
 from forecaster.windows.split import Split
 from forecaster.windows.store import WindowStore, training_store

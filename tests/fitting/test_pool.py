@@ -14,11 +14,11 @@ import forecaster as fc
 from forecaster.errors import ConfigError
 from forecaster.evaluation.baselines import seasonal_naive
 from forecaster.evaluation.error_scales import Histories
+from forecaster.fitting.experts.pool import fit_experts
+from forecaster.fitting.experts.residuals import _widths
+from forecaster.fitting.fit import fit_panel, resolve
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.experts import GENERAL, SEASONAL
-from forecaster.runs.fit import fit_panel, resolve
-from forecaster.runs.pool import fit_experts
-from forecaster.runs.residuals import _widths
 
 
 def test_one_expert_is_a_model_without_a_network(tmp_path, capsys):

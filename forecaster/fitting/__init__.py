@@ -1,0 +1,1 @@
+"""What a fit learns from a panel: experts, networks, their weights."""
