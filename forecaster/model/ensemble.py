@@ -69,10 +69,12 @@ class Ensemble(nn.Module):
         quantiles, mean, drawn = self._blended(inputs, key, paths)
         if self.conformal_factors is not None:
             # The residuals of short histories have classes of their own.
-            brief = self.networks[0].brief(inputs)[:, None, :, None]
+            brief = self.networks[0].brief(inputs)[:, None, :, None]  # [B, 1, C, 1]
             # A lead beyond the calibrated ones has the factors of the last one.
             lead = torch.arange(quantiles.shape[1], device=quantiles.device)
-            factors = self.conformal_factors[lead.clamp(max=len(self.conformal_factors) - 1)]
+            factors = self.conformal_factors[
+                lead.clamp(max=len(self.conformal_factors) - 1)
+            ]  # [H, C, Q]
             moved = calibrated(quantiles, factors, self.levels.index(0.5))
             quantiles = torch.where(brief, quantiles, moved)
         return Prediction(
@@ -89,8 +91,10 @@ class Ensemble(nn.Module):
     @property
     def forecasts_cold(self) -> bool:
         """Whether the level of series without history is known in all channels."""
-        scales = [own.experts.cold_scale[1:] for own in self.networks if own.experts is not None]
-        return len(scales) == len(self.members) and all(bool((own > 0).all()) for own in scales)
+        experts = [network.experts for network in self.networks if network.experts is not None]
+        if len(experts) < len(self.members):
+            return False
+        return all(bool((pool.cold_scale[1:] > 0).all()) for pool in experts)
 
     def with_members(self, members: Sequence[Network]) -> Ensemble:
         """Returns other members with the same weights, conformal factors and bounds."""
@@ -117,11 +121,11 @@ class Ensemble(nn.Module):
         )
 
     def _blended(self, inputs: Inputs, key: Tensor | None, paths: int | None) -> Prediction:
-        found = [member.predict(inputs, key, paths) for member in self.networks]
-        if len(found) == 1:
-            return found[0]
-        quantiles, mean, drawn = (self._weighted(parts) for parts in zip(*found, strict=True))
-        if drawn is not None:
+        predictions = [member.predict(inputs, key, paths) for member in self.networks]
+        if len(predictions) == 1:
+            return predictions[0]
+        quantiles, mean, drawn = (self._weighted(parts) for parts in zip(*predictions, strict=True))
+        if drawn is not None:  # quantiles of the mean paths, not the mean of the paths' quantiles
             return prediction_from_paths(drawn, self.levels)
         assert quantiles is not None
         return Prediction(quantiles, mean, None)
@@ -146,7 +150,7 @@ class Ensemble(nn.Module):
             return quantiles
         if not torch.compiler.is_exporting() and not bool(experts.intermittent.any()):
             return quantiles
-        demand = experts.intermittent[inputs.channel][:, None, :, None]
+        demand = experts.intermittent[inputs.channel][:, None, :, None]  # [B, 1, C, 1]
         return torch.where(demand, quantiles.clamp(min=0.0), quantiles)
 
     def _whole(self, values: Tensor) -> Tensor:
@@ -167,7 +171,7 @@ def calibrated(
     Levels that would cross are sorted, which never makes their loss larger (Chernozhukov, Fernández-Val
     and Galichon, "Quantile and probability curves without crossing", 2010).
     """
-    center = quantiles[..., median : median + 1]
+    center = quantiles[..., median : median + 1]  # [*B, 1]
     moved = center + factors * (quantiles - center)
     below, above = moved[..., :median], moved[..., median + 1 :]
     return torch.cat([below.sort(dim=-1).values, center, above.sort(dim=-1).values], dim=-1)

@@ -116,15 +116,16 @@ class Network(nn.Module):
         """Returns the quantiles of the experts without the network, data units."""
         assert self.experts is not None
         rows = self.experts.quantiles(self.pool(inputs, scale))
+        rows = rows.unflatten(0, (-1, inputs.context.shape[2]))  # [B·C, H, Q] → [B, C, H, Q]
+        # Experts forecast the table's horizon, inputs may have a shorter one.
         horizon = inputs.elapsed.shape[1] - inputs.context.shape[1]
-        quantiles = rows.unflatten(0, (-1, inputs.context.shape[2])).transpose(1, 2)[:, :horizon]
-        return scale.invert(quantiles)
+        return scale.invert(rows.transpose(1, 2)[:, :horizon])
 
     def _sampled(self, inputs: Inputs, key: Tensor | None, paths: int) -> Prediction:
         keys = inputs.channel.new_zeros(len(inputs.channel)) if key is None else key
 
         def draw(raw: Tensor, scale: Scale, lead: int) -> Tensor:
-            numbers = uniforms(keys, paths, lead, *raw.shape[1:3]).flatten(0, 1)
+            numbers = uniforms(keys, paths, lead, *raw.shape[1:3]).flatten(0, 1)  # [B·S, T, C, 2]
             return self.head.sample(raw, scale, numbers)
 
         drawn = self.generate(self.encode(inputs), inputs, draw, paths)
@@ -132,8 +133,9 @@ class Network(nn.Module):
 
     def scale(self, inputs: Inputs) -> Scale:
         """Returns the scale of the context that the longest lookback or attention reads."""
+        # Before these steps the context serves the linear expert's earlier cutoffs alone.
         oldest = self.experts.cutoff_span if self.experts and self.experts.linear else 0
-        found = self.scaler(
+        scale = self.scaler(
             inputs.context[:, oldest:],
             inputs.observed[:, oldest:],
             inputs.channel,
@@ -141,14 +143,15 @@ class Network(nn.Module):
             inputs.history_observed,
         )
         if self.experts is None:
-            return found
-        return self.experts.with_cold_scale(inputs, found, self.embedding.static_numbers(inputs))
+            return scale
+        return self.experts.with_cold_scale(inputs, scale, self.embedding.static_numbers(inputs))
 
     def encode(self, inputs: Inputs) -> Memory:
         """Returns the encoded context with its scale."""
-        embedding, scale, targets = self.embedding, self.scale(inputs), inputs.context.shape[2]
-        tokens, seen = embedding.embed_context(inputs, scale)
-        static = embedding.embed_static(inputs)
+        embedding, targets = self.embedding, inputs.context.shape[2]
+        scale = self.scale(inputs)
+        tokens, seen = embedding.embed_context(inputs, scale)  # [B·channels, M, D], [B·channels, M]
+        static = embedding.embed_static(inputs)  # [B·channels, 1, D]
         channels = targets + len(embedding.context_covariates)
         tokens = embedding.dropout(tokens + static)
         for layer in self.encoder:
@@ -167,7 +170,7 @@ class Network(nn.Module):
         `previous`: for an autoregressive decoder, the values one patch before each lead
         (`previous_values`), data units; NaN = missing.
         """
-        tokens, shown = self.embedding.embed_horizon(inputs, memory.seen)
+        tokens, shown = self.embedding.embed_horizon(inputs, memory.seen)  # [B·channels, N, D]
         tokens = tokens + memory.static
         if previous is not None:
             tokens = self.embedding.add_previous(tokens, previous, memory.scale)
@@ -188,6 +191,7 @@ class Network(nn.Module):
         targets = inputs.context.shape[2]
         horizon = inputs.elapsed.shape[1] - self.config.context_length
         patch = self.config.decoder_patch
+        # All known inputs of the horizon at once; the values before each patch are added in the loop.
         tokens, shown = self.embedding.embed_horizon(inputs, memory.seen)
         tokens = tokens + memory.static
         channels = inputs.context.shape[2] + len(self.embedding.horizon_covariates)
@@ -197,15 +201,16 @@ class Network(nn.Module):
         values = values.repeat_interleave(paths, dim=0)  # [B·S, T, C]
         generated = []
         for number in range(tokens.shape[1]):
-            at = slice(number, number + 1)
-            visible = repeat_paths(shown[:, at], channels, paths)
-            own = repeat_paths(tokens[:, at], channels, paths)
-            own = self.embedding.add_previous(own, values, scale)
+            one = slice(number, number + 1)
+            visible = repeat_paths(shown[:, one], channels, paths)
+            token = repeat_paths(tokens[:, one], channels, paths)  # [B·S·channels, 1, D]
+            token = self.embedding.add_previous(token, values, scale)
             for layer, cache in zip(self.decoder, caches, strict=True):
-                own = layer(own, memory, visible, channels, cache)
-            values = choose(self._raw(own, channels, targets), scale, number * patch + 1)
+                token = layer(token, memory, visible, channels, cache)
+            values = choose(self._raw(token, channels, targets), scale, number * patch + 1)
             generated.append(values)
-        return torch.cat(generated, dim=1)[:, :horizon].unflatten(0, (-1, paths))
+        paths_of_windows = torch.cat(generated, dim=1)[:, :horizon]  # [B·S, H, C]
+        return paths_of_windows.unflatten(0, (-1, paths))
 
     @property
     def longest_horizon(self) -> int | None:
@@ -216,8 +221,9 @@ class Network(nn.Module):
     def _raw(self, tokens: Tensor, channels: int, targets: int) -> Float[Tensor, "B T C P"]:
         """[B·channels, N, D] → the head's raw numbers."""
         raw = self.output(self.decoder_norm(keep_channels(tokens, channels, targets)))
+        # A token has the numbers of all steps of its patch: [B·C, N, patch·P] → [B·C, T, P].
         raw = raw.unflatten(-1, (self.config.decoder_patch, -1)).flatten(1, 2)
-        return raw.unflatten(0, (-1, targets)).transpose(1, 2)
+        return raw.unflatten(0, (-1, targets)).transpose(1, 2)  # [B, T, C, P]
 
 
 def initialise(network: nn.Module) -> None:
@@ -236,6 +242,7 @@ def initialise(network: nn.Module) -> None:
     if embedding.horizon_token is not None:
         nn.init.normal_(embedding.horizon_token, std=0.02)
     if embedding.values is not None:
+        # Multiplied by √width when read: of spread 1 beside the time encodings.
         nn.init.normal_(embedding.values.weight, std=embedding.config.width**-0.5)
     if embedding.time.learned is not None:
         nn.init.normal_(embedding.time.learned, std=0.02)
