@@ -21,6 +21,7 @@ from forecaster.config import Expert, TargetConfig
 from forecaster.model.network import Network
 from forecaster.model.sampling import Prediction, prediction_from_paths
 from forecaster.model.scaling import Scale
+from forecaster.model.shortcuts import may_hold
 from forecaster.windows.batch import Inputs
 
 
@@ -144,7 +145,7 @@ class Ensemble(nn.Module):
         experts = self.networks[0].experts
         if experts is None or self.target.lower is not None:
             return quantiles
-        if not torch.compiler.is_exporting() and not bool(experts.intermittent.any()):
+        if not may_hold(experts.intermittent):
             return quantiles
         demand = experts.intermittent[inputs.channel][:, None, :, None]
         return torch.where(demand, quantiles.clamp(min=0.0), quantiles)

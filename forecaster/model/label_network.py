@@ -25,6 +25,7 @@ from forecaster.model.layers import Dropout, EncoderLayer
 from forecaster.model.network import initialise
 from forecaster.model.random_kernels import RandomKernels
 from forecaster.model.scaling import ContextScaler, Scale
+from forecaster.model.shortcuts import may_hold
 from forecaster.windows.batch import Batch, Inputs
 
 _STRETCH, _SHIFT, _GROW, _NOISE, _HIDDEN = 0.1, 0.05, 0.1, 0.05, 0.1
@@ -177,14 +178,13 @@ class LabelEnsemble(nn.Module):
 
     def forward(self, inputs: Inputs) -> Float[Tensor, "B *L G"]:
         """Returns probabilities of the classes of each window, or [B, L, G] of each of its steps."""
-        # A graph cannot branch on a tensor; elsewhere a part without weight is not computed.
-        weight = None if torch.compiler.is_exporting() else float(self.network_weight)
-        if weight == 0:
+        # A part without weight is not computed.
+        if not may_hold(self.network_weight > 0):
             return self._by_kernels(inputs)
-        found = self._by_networks(inputs)
-        if weight == 1:
-            return found
-        return torch.lerp(self._by_kernels(inputs), found, self.network_weight)
+        networks = self._by_networks(inputs)
+        if not may_hold(self.network_weight < 1):
+            return networks
+        return torch.lerp(self._by_kernels(inputs), networks, self.network_weight)
 
     def beside_parts(self, inputs: Inputs) -> Float[Tensor, "B *L P"]:
         """Returns probabilities as of `forward`, then by the networks alone, then by the random kernels alone."""

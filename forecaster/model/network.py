@@ -29,6 +29,7 @@ from forecaster.model.heads import make_head
 from forecaster.model.layers import DecoderLayer, EncoderLayer
 from forecaster.model.sampling import NUM_SAMPLES, Prediction, prediction_from_paths, uniforms
 from forecaster.model.scaling import ContextScaler, Scale
+from forecaster.model.shortcuts import may_hold
 from forecaster.windows.batch import Inputs
 
 Choose = Callable[[Tensor, Scale, int], Tensor]
@@ -85,7 +86,7 @@ class Network(nn.Module):
         quantiles = self.head.quantiles(raw, memory.scale)
         if self.experts is not None:
             brief = self.brief(inputs)
-            if least == 1 and not torch.compiler.is_exporting() and not bool(brief.any()):
+            if least == 1 and not may_hold(brief):
                 return Prediction(quantiles, None, None)
             weight = torch.where(brief, 0.0, self.network_weight[inputs.channel])
             weight = weight[:, None, :, None].to(quantiles.dtype)
