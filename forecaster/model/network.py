@@ -25,18 +25,19 @@ from forecaster.model.attention import KeyValueCache, Memory
 from forecaster.model.channels import keep_channels, repeat_paths
 from forecaster.model.embedding import Embedding, Shape, previous_values
 from forecaster.model.experts import Experts, Pool
-from forecaster.model.heads import make_head
+from forecaster.model.heads import QuantileHead, make_head
 from forecaster.model.layers import DecoderLayer, EncoderLayer
 from forecaster.model.sampling import NUM_SAMPLES, Prediction, prediction_from_paths, uniforms
 from forecaster.model.scaling import ContextScaler, Scale
 from forecaster.model.shortcuts import may_hold
-from forecaster.windows.batch import Inputs
+from forecaster.model.trainable import MedianLoss, Trainable
+from forecaster.windows.batch import Batch, Inputs
 
 Choose = Callable[[Tensor, Scale, int], Tensor]
 """(raw [B, T, C, P], scale, first lead) → the next values [B, T, C] of each path, data units."""
 
 
-class Network(nn.Module):
+class Network(Trainable):
     """Patch encoder, causal decoder, and a head that makes distributions."""
 
     def __init__(self, config: ModelPlan, shape: Shape):
@@ -51,7 +52,7 @@ class Network(nn.Module):
         self.decoder_norm = nn.LayerNorm(config.width)
         self.head = make_head(config)
         self.output = nn.Linear(config.width, config.decoder_patch * self.head.size)
-        self.experts: Experts | None = None
+        self.experts = None
         if config.experts:
             self.experts = Experts(config, shape)
             self.network_weight = nn.Buffer(torch.ones(shape.channels + 1))
@@ -93,6 +94,24 @@ class Network(nn.Module):
             alone = self.expert_quantiles(inputs, memory.scale)
             return Prediction(torch.lerp(alone, quantiles, weight), None, None)
         return Prediction(quantiles, self.head.mean(raw, memory.scale), None)
+
+    def losses(
+        self, batch: Batch, loss: MedianLoss = "pinball"
+    ) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
+        """Returns the sum of losses and the number of observed targets of each window."""
+        inputs, target = batch.inputs, batch.target
+        memory = self.encode(inputs)
+        previous = None
+        if self.config.decoder == "autoregressive":  # teacher forcing
+            previous = previous_values(inputs, target, self.config.decoder_patch)
+        raw = self.decode(memory, inputs, previous)
+        with torch.autocast(target.device.type, enabled=False):
+            if loss == "pinball":
+                losses = self.head.loss(raw.float(), memory.scale, target)
+            else:
+                assert isinstance(self.head, QuantileHead)
+                losses = self.head.median_loss(raw.float(), memory.scale, target, loss)
+        return losses.sum(dim=(1, 2)), (~target.isnan()).float().sum(dim=(1, 2))
 
     def network_weights(self) -> tuple[float, float]:
         """Returns the smallest and the largest weight of the network; 1 and 1 where there are no experts."""
@@ -221,8 +240,8 @@ class Network(nn.Module):
         return raw.unflatten(0, (-1, targets)).transpose(1, 2)
 
 
-def initialise(network: nn.Module) -> None:
-    """Draws the weights of a network with an `Embedding`, in place."""
+def initialise(network: Trainable) -> None:
+    """Draws the weights of a network, in place."""
     for module in network.modules():
         if isinstance(module, nn.Linear):
             nn.init.xavier_uniform_(module.weight)
@@ -233,7 +252,6 @@ def initialise(network: nn.Module) -> None:
             with torch.no_grad():
                 module.weight[0] = 0  # unknown: adds nothing
     embedding = network.embedding
-    assert isinstance(embedding, Embedding)
     if embedding.horizon_token is not None:
         nn.init.normal_(embedding.horizon_token, std=0.02)
     if embedding.values is not None:

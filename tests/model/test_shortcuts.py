@@ -66,7 +66,11 @@ def test_decisions_by_values_are_those_of_all_inputs_inside():
         return "fast"
 
     def decisions():
-        return may_hold(torch.zeros(2, dtype=torch.bool)), upper_bound(torch.tensor([3, 1]), 9), chosen()
+        return (
+            may_hold(torch.zeros(2, dtype=torch.bool)),
+            upper_bound(torch.tensor([3, 1]), 9),
+            chosen(),
+        )
 
     assert decisions() == (False, 3, "fast")
     with pytest.raises(KeyError), for_all_inputs():
