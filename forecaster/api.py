@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from forecaster.forecast.explain import Explanation
     from forecaster.forecast.forecast import Forecast
     from forecaster.forecast.labelling import LabelExplanation, Labelling
-    from forecaster.forecast.predictor import ForecastWindow, Progress
+    from forecaster.forecast.runner import Progress
+    from forecaster.forecast.window import ForecastWindow
     from forecaster.model.ensemble import Ensemble
     from forecaster.model.label_network import LabelEnsemble
     from forecaster.panel.findings import Finding
@@ -884,8 +885,8 @@ class Forecaster(Model["Ensemble"]):
         Example:
             >>> model.predict_to("forecasts.parquet", "sales.store").report   # doctest: +SKIP
         """
-        from forecaster.forecast.predictor import resolve_window
         from forecaster.forecast.source import Source
+        from forecaster.forecast.window import resolve_window
         from forecaster.runs.batch_predict import predict_to
 
         start = _date_text(cutoff, "cutoff")

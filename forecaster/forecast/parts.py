@@ -28,9 +28,11 @@ from forecaster.files import atomic_file, reason_of, write_text
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.labelling import Labeller, Labelling
-from forecaster.forecast.predictor import BLOCK, ForecastWindow, Predictor
+from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.runner import BLOCK
 from forecaster.forecast.saved_model import load_artifact
 from forecaster.forecast.source import Source
+from forecaster.forecast.window import ForecastWindow
 from forecaster.panel.frames import merge_parts
 from forecaster.panel.panel import Panel
 

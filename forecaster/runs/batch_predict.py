@@ -25,6 +25,7 @@ from forecaster.files import check_writable, only_writer, write_text
 from forecaster.fitting.processes import Child, Parent, ready
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast, none_forecast, outcome
+from forecaster.forecast.future import audited
 from forecaster.forecast.labelling import Labelling, labels_line
 from forecaster.forecast.model_folder import reading_with
 from forecaster.forecast.parts import (
@@ -39,9 +40,10 @@ from forecaster.forecast.parts import (
     write_part,
 )
 from forecaster.forecast.plots import PANELS
-from forecaster.forecast.predictor import ForecastWindow, Progress, audited
+from forecaster.forecast.runner import Progress
 from forecaster.forecast.saved_model import save_artifact
 from forecaster.forecast.source import Source
+from forecaster.forecast.window import ForecastWindow
 from forecaster.forecast.writer import ROWS, check_suffix, folder_of, write_rows
 from forecaster.model.hardware import cores, cuda_count, device
 from forecaster.panel.audit import audit_panel
