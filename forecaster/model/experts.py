@@ -188,8 +188,6 @@ class Experts(nn.Module):
         self.closed_forms = ClosedForms(config)
         self.linear = LinearForecast(config, shape) if config.has_linear else None
         self.arx = ArxForecast(config, shape) if "arx" in self.names else None
-        self.only: str | None = None
-        """The one expert that forecasts without a network; None = all, weighted."""
         count = min(_LEADS, shape.horizon)
         leads = np.linspace(0, shape.horizon - 1, count).round()
         self._scored = sorted({int(lead) for lead in leads})
@@ -420,17 +418,17 @@ class Experts(nn.Module):
         filled, length = fill_gapped(values, observed, self.season)
         return History(filled, values, observed, length)
 
-    def quantiles(self, pool: Pool) -> Float[Tensor, "R H Q"]:
-        """Returns the quantiles of the weighted mean, or of the only expert, scaled units.
+    def quantiles(self, pool: Pool, only: Expert | None = None) -> Float[Tensor, "R H Q"]:
+        """Returns the quantiles of the weighted mean, or of one expert, scaled units.
 
         Center + unit · quantile of the residuals in such units.
         """
         evidence = pool.evidence
-        if self.only is None:
+        if only is None:
             center, error = pool.mean()
             number = 0
         else:
-            expert = self.names.index(self.only)
+            expert = self.names.index(only)
             center, error = pool.forecasts[..., expert], evidence.error[:, expert]
             number = 1 + expert
         offsets = self.offsets[evidence.history_class, number]  # [R, H, Q]

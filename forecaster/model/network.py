@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from forecaster.config import ModelPlan
+from forecaster.config import Expert, ModelPlan
 from forecaster.model.attention import KeyValueCache, Memory
 from forecaster.model.channels import keep_channels, repeat_paths
 from forecaster.model.embedding import Embedding, Shape, previous_values
@@ -132,10 +132,12 @@ class Network(Trainable):
         assert self.experts is not None
         return self.experts(inputs, scale, self.scaler, self.embedding.known_numbers(inputs), time)
 
-    def expert_quantiles(self, inputs: Inputs, scale: Scale) -> Float[Tensor, "B H C Q"]:
-        """Returns the quantiles of the experts without the network, data units."""
+    def expert_quantiles(
+        self, inputs: Inputs, scale: Scale, only: Expert | None = None
+    ) -> Float[Tensor, "B H C Q"]:
+        """Returns the quantiles of the experts, or of one, without the network, data units."""
         assert self.experts is not None
-        rows = self.experts.quantiles(self.pool(inputs, scale))
+        rows = self.experts.quantiles(self.pool(inputs, scale), only)
         horizon = inputs.elapsed.shape[1] - inputs.context.shape[1]
         quantiles = rows.unflatten(0, (-1, inputs.context.shape[2])).transpose(1, 2)[:, :horizon]
         return scale.invert(quantiles)
