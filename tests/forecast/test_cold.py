@@ -11,9 +11,9 @@ from forecast import tiny
 from numpy.testing import assert_allclose
 
 import forecaster as fc
+from forecaster.fitting.experts import levels
 from forecaster.fitting.experts.levels import level_by_statics
 from forecaster.model.experts import ADDED
-from forecaster.runs import levels
 
 DEMO = Path(__file__).parents[2] / "data" / "demo.csv"
 
