@@ -9,7 +9,7 @@ Axes: N series · R row of the panel · L context · G class · D width.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -28,8 +28,9 @@ from forecaster.forecast.result import Result
 from forecaster.forecast.runner import Progress, Runner, batch_size
 from forecaster.forecast.writer import html_page, write_drawing
 from forecaster.model.label_network import LabelEnsemble
+from forecaster.panel.audit import audit_panel
 from forecaster.panel.findings import Finding
-from forecaster.panel.panel import Panel
+from forecaster.panel.panel import Only, Panel
 from forecaster.windows.batch import Inputs
 from forecaster.windows.index import Int64
 from forecaster.windows.store import WindowStore
@@ -153,6 +154,35 @@ def series_hashes(panel: Panel) -> Int64:
 
 def _hash(content: bytes) -> int:
     return int.from_bytes(hashlib.sha256(content).digest()[:8], "little", signed=True)
+
+
+class LabelTask:
+    """Labels, as the task of a batch prediction."""
+
+    def audited(self, panel: Panel, artifact: LabelArtifact, only: Only) -> tuple[Panel, list[Finding]]:
+        panel = panel.only(only)
+        return panel, audit_panel(panel, labels=True)
+
+    def predict(
+        self, artifact: LabelArtifact, device: str | None = None, lanes: int | None = None
+    ) -> Callable[[Panel], Labelling]:
+        return Labeller(artifact, device, lanes).label
+
+    def terms(self, panel: Panel) -> dict[str, Any]:
+        return {}
+
+    def report(
+        self,
+        panel: Panel,
+        n_series: int,
+        rows: int,
+        lost: tuple[int, str],
+        findings: Iterable[Finding],
+    ) -> str:
+        return labels_line(n_series, rows, "", lost)
+
+    def none_predicted(self, panel: Panel, rows: int, lost: tuple[int, str]) -> None:
+        return None
 
 
 class Labeller:
