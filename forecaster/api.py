@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from forecaster.forecast.explain import Explanation
     from forecaster.forecast.forecast import Forecast
     from forecaster.forecast.labelling import LabelExplanation, Labelling
-    from forecaster.forecast.predictor import ForecastWindow, Progress
+    from forecaster.forecast.runner import Progress
     from forecaster.model.ensemble import Ensemble
     from forecaster.model.label_network import LabelEnsemble
     from forecaster.panel.findings import Finding
@@ -884,18 +884,19 @@ class Forecaster(Model["Ensemble"]):
         Example:
             >>> model.predict_to("forecasts.parquet", "sales.store").report   # doctest: +SKIP
         """
-        from forecaster.forecast.predictor import resolve_window
         from forecaster.forecast.source import Source
+        from forecaster.forecast.task import ForecastTask
+        from forecaster.forecast.window import resolve_window
         from forecaster.runs.batch_predict import predict_to
 
         start = _date_text(cutoff, "cutoff")
 
-        def window_of(panel: Panel) -> ForecastWindow:
-            return resolve_window(self.artifact, panel, start, horizon, samples, seed)
+        def task_of(panel: Panel) -> ForecastTask:
+            return ForecastTask(resolve_window(self.artifact, panel, start, horizon, samples, seed))
 
         source = Source(data, future, covariates, data_options, only)
-        division = (parts, shard, devices, restart, engine)
-        return predict_to(self.artifact, Path(path), source, window_of, *division, overwrite, progress)
+        how = (parts, shard, devices, restart, engine, overwrite, progress)
+        return predict_to(self.artifact, Path(path), source, task_of, *how)
 
     @_public
     @_on_device
@@ -1097,12 +1098,13 @@ class Classifier(Model["LabelEnsemble"]):
             DataError: the table does not fit the model.
             OutputError: a file cannot be written or exists, or parts of another prediction are there.
         """
+        from forecaster.forecast.labelling import LabelTask
         from forecaster.forecast.source import Source
         from forecaster.runs.batch_predict import predict_to
 
         source = Source(data, None, covariates, data_options, only)
         how = (parts, shard, devices, restart, engine, overwrite, progress)
-        return predict_to(self.artifact, Path(path), source, lambda panel: None, *how)
+        return predict_to(self.artifact, Path(path), source, lambda panel: LabelTask(), *how)
 
     @_public
     @_on_device

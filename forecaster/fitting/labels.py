@@ -177,7 +177,6 @@ def fit_labels(
             )
             best = train(learner, store, split, own, context)
             done = learner.average.eval()
-            assert isinstance(done, LabelNetwork)
             networks.append(done)
             steps.append(best.step)
             curves.append((name, learner.curves))

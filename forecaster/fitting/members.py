@@ -167,7 +167,7 @@ class Trainings:
         network.experts = copy.deepcopy(self._solved[1])
         return network
 
-    def _learner(self, plan: Plan, split: Split, name: str) -> Learner:
+    def _learner(self, plan: Plan, split: Split, name: str) -> Learner[Network]:
         network, context = self.network(plan, split), self._context
         return Learner(
             network, plan.fit, self._panel.labels, name, bf16=context.bf16, compiled=context.compiled
@@ -182,7 +182,6 @@ class Trainings:
         learner = self._learner(plan, split, name)
         best = train(learner, self.store, split, plan, self._context)
         network = learner.average
-        assert isinstance(network, Network)
         merge(network)
         _forget_held_out(network)
         return Trained(

@@ -92,7 +92,7 @@ def training_ranks(panel: Panel, config: Plan, context: TrainingContext) -> Iter
 
 
 def train(
-    learner: Learner, store: WindowStore, split: Split, config: Plan, context: TrainingContext
+    learner: Learner[Any], store: WindowStore, split: Split, config: Plan, context: TrainingContext
 ) -> KeepBest:
     """Trains a learner in place; its `average` then holds the best weights.
 

@@ -32,6 +32,7 @@ from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.writer import check_suffix
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.label_network import LabelEnsemble
+from forecaster.model.shortcuts import for_all_inputs
 from forecaster.panel.panel import Panel
 from forecaster.windows.batch import Inputs
 
@@ -134,7 +135,7 @@ def write_onnx(artifact: Artifact[Any], path: Path) -> str:
     outputs = ["quantiles", "mean"] if is_forecaster(artifact) else ["probabilities"]
     with atomic_file(path) as partial:
         batch = torch.export.Dim("batch", min=1, max=1 << 40)  # torch 2.7 takes no largest int64
-        with _quiet():
+        with _quiet(), for_all_inputs():
             from onnxscript import optimizer
 
             program = torch.onnx.export(

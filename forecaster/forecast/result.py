@@ -23,6 +23,18 @@ class HasRows(Protocol):
         """A polars frame, keyed as the table is."""
 
 
+class HasBatchRows(HasRows, Protocol):
+    """A result that a batch prediction writes."""
+
+    @property
+    def batch_rows(self) -> Any:
+        """The rows that it writes."""
+
+    @property
+    def lost(self) -> tuple[int, str]:
+        """How many have nothing predicted, and the most frequent reason."""
+
+
 class Result:
     """The rows of a subclass as a frame and as a file."""
 
@@ -33,6 +45,11 @@ class Result:
     def frame(self: HasRows) -> Any:
         """The rows as the kind of frame of the input (a file gives polars)."""
         return to_kind(self.rows, self.panel.kind, self.panel.original)
+
+    @property
+    def batch_rows(self: HasRows) -> Any:
+        """The rows that a batch prediction writes."""
+        return self.rows
 
     @typed
     def write(self: HasRows, path: str | Path) -> None:

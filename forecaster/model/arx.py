@@ -33,6 +33,7 @@ from forecaster.model.channels import before_cutoffs, repeat_channels
 from forecaster.model.embedding import Shape
 from forecaster.model.linear import ALL, EARLY, mapped
 from forecaster.model.scaling import ContextScaler, Scale
+from forecaster.model.shortcuts import upper_bound
 from forecaster.windows.batch import Inputs
 
 MOST_DRIVERS = 64
@@ -172,12 +173,11 @@ class ArxForecast(nn.Module):
         return both * self._unit(inputs, scale, scaler)
 
     def _driver_count(self) -> int:
-        """How many drivers the channel with most of them has; a graph reads as many as there can be."""
-        if torch.compiler.is_exporting():
-            return MOST_DRIVERS
+        """How many drivers the channel with most of them has."""
         rows = self.maps[ALL, :, self.tail + _BIAS_FEATURES : -1]  # [C + 1, F, H]
-        used = rows.any(dim=2).any(dim=0).nonzero()
-        return int(used.max()) + 1 if len(used) else 0
+        used = rows.any(dim=2).any(dim=0)  # [F]
+        number = torch.arange(1, MOST_DRIVERS + 1, device=used.device)
+        return upper_bound(number * used, MOST_DRIVERS)
 
     def _loc(self, values: Float[Tensor, "B D K"]) -> Float[Tensor, "B K"]:
         """The mean of each column: of the training rows, or of the window."""

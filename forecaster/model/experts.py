@@ -37,6 +37,7 @@ from forecaster.model.embedding import Shape
 from forecaster.model.linear import HARMONICS, Cutoffs, LinearForecast
 from forecaster.model.positions import phase_sinusoids, step_of_cycle
 from forecaster.model.scaling import ContextScaler, Scale
+from forecaster.model.shortcuts import may_hold, shortcut, upper_bound
 from forecaster.windows.batch import Inputs
 
 CUTOFFS = 4
@@ -187,8 +188,6 @@ class Experts(nn.Module):
         self.closed_forms = ClosedForms(config)
         self.linear = LinearForecast(config, shape) if config.has_linear else None
         self.arx = ArxForecast(config, shape) if "arx" in self.names else None
-        self.only: str | None = None
-        """The one expert that forecasts without a network; None = all, weighted."""
         count = min(_LEADS, shape.horizon)
         leads = np.linspace(0, shape.horizon - 1, count).round()
         self._scored = sorted({int(lead) for lead in leads})
@@ -353,7 +352,7 @@ class Experts(nn.Module):
     def cold(self, inputs: Inputs) -> Bool[Tensor, "B C"]:
         """Returns whether a channel has no history, and its level is that of `cold_level`."""
         seen = inputs.observed.any(dim=1)
-        if torch.compiler.is_exporting() or not bool(seen.all()):
+        if may_hold(~seen):
             seen = seen | inputs.history_observed.any(dim=1)
         return ~seen & (self.cold_scale[inputs.channel] > 0)
 
@@ -378,7 +377,7 @@ class Experts(nn.Module):
         """Returns the forecasts, in series without history those of steps alike of other series."""
         profile = self.profile[inputs.channel]
         cold = self.cold(inputs) & profile.any(dim=2)
-        if not torch.compiler.is_exporting() and not bool(cold.any()):
+        if not may_hold(cold):
             return forecasts
         horizon = slice(inputs.context.shape[1], None)
         steps = self.steps(
@@ -397,7 +396,7 @@ class Experts(nn.Module):
     def with_cold_scale(self, inputs: Inputs, scale: Scale, numbers: Float[Tensor, "B S"]) -> Scale:
         """Returns the scale of windows, that of a series without history from its statics."""
         cold = self.cold(inputs)
-        if not torch.compiler.is_exporting() and not bool(cold.any()):
+        if not may_hold(cold):
             return scale
         features = self.statics(inputs.static_category, numbers).double()[..., None]  # [B, F, 1]
         level = self.cold_level[inputs.channel] @ features  # [B, C, F] @ [B, F, 1] → [B, C, 1]
@@ -419,29 +418,20 @@ class Experts(nn.Module):
         observed = fold(inputs.history_observed)[..., 0]  # [B, T, C] → [R, T]
         values = fold(scale.apply(inputs.history))[..., 0]
         values = values.clamp(-_FARTHEST, _FARTHEST)
-        if torch.compiler.is_exporting():
-            filled, length = fill(values, observed, self.season)
-            return History(filled, values, observed, length)
-        filled = values
-        length = torch.full_like(observed[:, 0], observed.shape[1], dtype=torch.int64)
-        # Most rows have no gap, and filling takes a few passes.
-        gapped = (~observed.all(dim=1)).nonzero()[:, 0]
-        if len(gapped):
-            filled = values.clone()
-            filled[gapped], length[gapped] = fill(values[gapped], observed[gapped], self.season)
+        filled, length = fill_gapped(values, observed, self.season)
         return History(filled, values, observed, length)
 
-    def quantiles(self, pool: Pool) -> Float[Tensor, "R H Q"]:
-        """Returns the quantiles of the weighted mean, or of the only expert, scaled units.
+    def quantiles(self, pool: Pool, only: Expert | None = None) -> Float[Tensor, "R H Q"]:
+        """Returns the quantiles of the weighted mean, or of one expert, scaled units.
 
         Center + unit · quantile of the residuals in such units.
         """
         evidence = pool.evidence
-        if self.only is None:
+        if only is None:
             center, error = pool.mean()
             number = 0
         else:
-            expert = self.names.index(self.only)
+            expert = self.names.index(only)
             center, error = pool.forecasts[..., expert], evidence.error[:, expert]
             number = 1 + expert
         offsets = self.offsets[evidence.history_class, number]  # [R, H, Q]
@@ -518,7 +508,6 @@ def fill(
     period is repeated, or the mean where there is less than a period; 0 where nothing is observed.
     """
     steps = values.shape[1]
-    exporting = torch.compiler.is_exporting()
     first = observed.float().argmax(dim=1)  # [R]; torch has no argmax of bool
     length = steps - torch.where(observed.any(dim=1), first, steps)
     values = torch.where(observed, values, torch.nan)
@@ -527,17 +516,31 @@ def fill(
         while lag < steps:
             missing = values.isnan()
             gaps = missing.sum(dim=1) > steps - length  # more than what lies before the first value
-            if not exporting and not bool(gaps.any()):
+            if not may_hold(gaps):
                 break
             lagged = F.pad(values[:, :-lag], (lag, 0), value=torch.nan)
             values = torch.where(missing, lagged, values)
             lag *= 2
-    longest = steps if exporting else int(first.max())  # steps before a first observation
+    longest = upper_bound(first, steps)  # steps before a first observation
     if longest:
         values = _with_beginning(values, first, length, period, longest)
-    if exporting or bool((length == 0).any()):
+    if may_hold(length == 0):
         values = torch.where(values.isnan(), 0.0, values)
     return values, length
+
+
+@shortcut(fill)
+def fill_gapped(
+    values: Float[Tensor, "R T"], observed: Bool[Tensor, "R T"], period: int
+) -> tuple[Float[Tensor, "R T"], Int[Tensor, " R"]]:
+    """Returns what `fill` does, which takes a few passes, of the rows with gaps alone: most have none."""
+    length = torch.full_like(observed[:, 0], observed.shape[1], dtype=torch.int64)
+    gapped = (~observed.all(dim=1)).nonzero()[:, 0]
+    if not len(gapped):
+        return values, length
+    filled = values.clone()
+    filled[gapped], length[gapped] = fill(values[gapped], observed[gapped], period)
+    return filled, length
 
 
 def _with_beginning(

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from forecaster.config import ModelPlan
 from forecaster.model.scaling import Scale
+from forecaster.model.shortcuts import shortcut
 
 Raw = Float[Tensor, "B T C P"]
 Cells = Float[Tensor, "B T C"]
@@ -325,8 +326,12 @@ class BinnedHead(Head):
         return self.vocabulary.values(torch.arange(self.size, device=self.levels.device))
 
 
+def _count_below(rising: Tensor, level: Tensor) -> Tensor:
+    """How many numbers of the last axis are below each level; ONNX has no binary search."""
+    return torch.stack([(rising < one[..., None]).sum(-1) for one in level.unbind(-1)], dim=-1)
+
+
+@shortcut(_count_below)
 def _first_at_least(rising: Tensor, level: Tensor) -> Tensor:
     """Returns where each level belongs among rising numbers, along the last axis."""
-    if torch.compiler.is_exporting():  # ONNX has no searchsorted
-        return torch.stack([(rising < one[..., None]).sum(-1) for one in level.unbind(-1)], dim=-1)
     return torch.searchsorted(rising, level.contiguous())

@@ -43,6 +43,7 @@ from forecaster.model.channels import (
 from forecaster.model.embedding import Shape
 from forecaster.model.positions import phase_sinusoids, step_of_cycle
 from forecaster.model.scaling import Scale
+from forecaster.model.shortcuts import shortcut
 from forecaster.windows.batch import Inputs
 
 HARMONICS = 3
@@ -332,11 +333,23 @@ def mapped(
     """Returns features times the map of each row's group."""
     if len(maps) == 1:
         return features @ maps[0]
-    if torch.compiler.is_exporting():
-        products = torch.einsum("rf,gfh->rgh", features, maps)
-        index = group[:, None, None].expand(-1, 1, products.shape[2])
-        return products.gather(1, index)[:, 0]
-    # A product per group: a map per row, [R, F, H], would not fit.
+    return _mapped_by_group(features, maps, group)
+
+
+def _mapped_by_all(
+    features: Float[Tensor, "R F"], maps: Float[Tensor, "G F H"], group: Int[Tensor, " R"]
+) -> Float[Tensor, "R H"]:
+    """Each row times all maps, of which it keeps one."""
+    products = torch.einsum("rf,gfh->rgh", features, maps)
+    index = group[:, None, None].expand(-1, 1, products.shape[2])
+    return products.gather(1, index)[:, 0]
+
+
+@shortcut(_mapped_by_all)
+def _mapped_by_group(
+    features: Float[Tensor, "R F"], maps: Float[Tensor, "G F H"], group: Int[Tensor, " R"]
+) -> Float[Tensor, "R H"]:
+    """A product per group: a map per row, [R, F, H], would not fit."""
     forecasts = features.new_zeros((len(features), maps.shape[-1]))
     for number in group.unique().tolist():
         rows = (group == number).nonzero()[:, 0]

@@ -20,22 +20,24 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from forecaster.config import ModelPlan
+from forecaster.config import Expert, ModelPlan
 from forecaster.model.attention import KeyValueCache, Memory
 from forecaster.model.channels import keep_channels, repeat_paths
 from forecaster.model.embedding import Embedding, Shape, previous_values
 from forecaster.model.experts import Experts, Pool
-from forecaster.model.heads import make_head
+from forecaster.model.heads import QuantileHead, make_head
 from forecaster.model.layers import DecoderLayer, EncoderLayer
 from forecaster.model.sampling import NUM_SAMPLES, Prediction, prediction_from_paths, uniforms
 from forecaster.model.scaling import ContextScaler, Scale
-from forecaster.windows.batch import Inputs
+from forecaster.model.shortcuts import may_hold
+from forecaster.model.trainable import MedianLoss, Trainable
+from forecaster.windows.batch import Batch, Inputs
 
 Choose = Callable[[Tensor, Scale, int], Tensor]
 """(raw [B, T, C, P], scale, first lead) → the next values [B, T, C] of each path, data units."""
 
 
-class Network(nn.Module):
+class Network(Trainable):
     """Patch encoder, causal decoder, and a head that makes distributions."""
 
     def __init__(self, config: ModelPlan, shape: Shape):
@@ -50,7 +52,7 @@ class Network(nn.Module):
         self.decoder_norm = nn.LayerNorm(config.width)
         self.head = make_head(config)
         self.output = nn.Linear(config.width, config.decoder_patch * self.head.size)
-        self.experts: Experts | None = None
+        self.experts = None
         if config.experts:
             self.experts = Experts(config, shape)
             self.network_weight = nn.Buffer(torch.ones(shape.channels + 1))
@@ -85,13 +87,31 @@ class Network(nn.Module):
         quantiles = self.head.quantiles(raw, memory.scale)
         if self.experts is not None:
             brief = self.brief(inputs)
-            if least == 1 and not torch.compiler.is_exporting() and not bool(brief.any()):
+            if least == 1 and not may_hold(brief):
                 return Prediction(quantiles, None, None)
             weight = torch.where(brief, 0.0, self.network_weight[inputs.channel])
             weight = weight[:, None, :, None].to(quantiles.dtype)
             alone = self.expert_quantiles(inputs, memory.scale)
             return Prediction(torch.lerp(alone, quantiles, weight), None, None)
         return Prediction(quantiles, self.head.mean(raw, memory.scale), None)
+
+    def losses(
+        self, batch: Batch, loss: MedianLoss = "pinball"
+    ) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
+        """Returns the sum of losses and the number of observed targets of each window."""
+        inputs, target = batch.inputs, batch.target
+        memory = self.encode(inputs)
+        previous = None
+        if self.config.decoder == "autoregressive":  # teacher forcing
+            previous = previous_values(inputs, target, self.config.decoder_patch)
+        raw = self.decode(memory, inputs, previous)
+        with torch.autocast(target.device.type, enabled=False):
+            if loss == "pinball":
+                losses = self.head.loss(raw.float(), memory.scale, target)
+            else:
+                assert isinstance(self.head, QuantileHead)
+                losses = self.head.median_loss(raw.float(), memory.scale, target, loss)
+        return losses.sum(dim=(1, 2)), (~target.isnan()).float().sum(dim=(1, 2))
 
     def network_weights(self) -> tuple[float, float]:
         """Returns the smallest and the largest weight of the network; 1 and 1 where there are no experts."""
@@ -112,10 +132,12 @@ class Network(nn.Module):
         assert self.experts is not None
         return self.experts(inputs, scale, self.scaler, self.embedding.known_numbers(inputs), time)
 
-    def expert_quantiles(self, inputs: Inputs, scale: Scale) -> Float[Tensor, "B H C Q"]:
-        """Returns the quantiles of the experts without the network, data units."""
+    def expert_quantiles(
+        self, inputs: Inputs, scale: Scale, only: Expert | None = None
+    ) -> Float[Tensor, "B H C Q"]:
+        """Returns the quantiles of the experts, or of one, without the network, data units."""
         assert self.experts is not None
-        rows = self.experts.quantiles(self.pool(inputs, scale))
+        rows = self.experts.quantiles(self.pool(inputs, scale), only)
         rows = rows.unflatten(0, (-1, inputs.context.shape[2]))  # [B·C, H, Q] → [B, C, H, Q]
         # Experts forecast the table's horizon, inputs may have a shorter one.
         horizon = inputs.elapsed.shape[1] - inputs.context.shape[1]
@@ -226,8 +248,8 @@ class Network(nn.Module):
         return raw.unflatten(0, (-1, targets)).transpose(1, 2)  # [B, T, C, P]
 
 
-def initialise(network: nn.Module) -> None:
-    """Draws the weights of a network with an `Embedding`, in place."""
+def initialise(network: Trainable) -> None:
+    """Draws the weights of a network, in place."""
     for module in network.modules():
         if isinstance(module, nn.Linear):
             nn.init.xavier_uniform_(module.weight)
@@ -238,7 +260,6 @@ def initialise(network: nn.Module) -> None:
             with torch.no_grad():
                 module.weight[0] = 0  # unknown: adds nothing
     embedding = network.embedding
-    assert isinstance(embedding, Embedding)
     if embedding.horizon_token is not None:
         nn.init.normal_(embedding.horizon_token, std=0.02)
     if embedding.values is not None:

@@ -16,6 +16,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from forecaster.model.shortcuts import may_hold
+
 ROUNDING = 1e-13
 """A spread below this share of the level is rounding of a constant series, not a spread."""
 
@@ -89,7 +91,7 @@ class ContextScaler(nn.Module):
         loc, deviation = _moments(context, observed, level)
         least = ROUNDING * level.abs()
         constant = deviation <= least  # 0 where nothing is observed
-        if torch.compiler.is_exporting() or bool(constant.any()):
+        if may_hold(constant):
             _, spread = _moments(history.double(), history_observed, level)
             borrowed = torch.where(spread > least, spread, self.scale[channel])
             deviation = torch.where(constant, borrowed, deviation)

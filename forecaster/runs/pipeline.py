@@ -39,8 +39,9 @@ from forecaster.forecast.artifact import Artifact, is_forecaster
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.model_folder import FORECAST, LOSSES, REPORT
 from forecaster.forecast.plots import plot_curves
-from forecaster.forecast.predictor import Predictor, check_horizon
+from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.saved_model import save_artifact
+from forecaster.forecast.window import check_horizon
 from forecaster.forecast.writer import write_figure, write_page
 from forecaster.model.sampling import NUM_SAMPLES
 from forecaster.panel.audit import audit_panel
