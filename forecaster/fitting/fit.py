@@ -147,7 +147,7 @@ def fit_panel(
     panel = with_categories(panel, split.train_end)
     if start is not None:
         panel = with_words_of(panel, start)
-    with training_ranks(panel, plan, context) as context:
+    with training_ranks(panel, plan, context) as (plan, context):
         trainings = Trainings(panel, plan, context, start)
         plan = trainings.settled(plan, split)
         members = trainings.members(plan, split)

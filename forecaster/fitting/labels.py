@@ -161,7 +161,7 @@ def fit_labels(
     """
     shape = shape_of(panel, 0)
     store = WindowStore(folds.panel, plan.model, 0)
-    with training_ranks(folds.panel, plan, context) as context:
+    with training_ranks(folds.panel, plan, context) as (plan, context):
         networks, curves, steps = [], [], []
         held_out: list[tuple[Int64, Tensor, Tensor]] = []
         for number in range(folds.count):

@@ -22,6 +22,7 @@ from forecaster.fitting.checkpoints import Checkpointing, Checkpoints
 from forecaster.fitting.distributed import (
     SINGLE_PROCESS,
     DistributedContext,
+    broadcast_from_rank_zero,
     find_distributed_context,
     launch_ranks,
     process_group,
@@ -75,8 +76,10 @@ GRADIENT_CLIP = 1.0
 
 
 @contextmanager
-def training_ranks(panel: Panel, config: Plan, context: TrainingContext) -> Iterator[TrainingContext]:
-    """Holds the ranks of a fit; yields the context of trainings on all of them.
+def training_ranks(
+    panel: Panel, plan: Plan, context: TrainingContext
+) -> Iterator[tuple[Plan, TrainingContext]]:
+    """Holds the ranks of a fit; yields the plan of rank 0 and the context of trainings on all of them.
 
     Raises:
         FitError: a rank died, did not join, or was lost.
@@ -85,10 +88,14 @@ def training_ranks(panel: Panel, config: Plan, context: TrainingContext) -> Iter
     with (
         torch.random.fork_rng(devices=[]),
         spare_threads(distributed.devices),
-        launch_ranks(distributed, panel, config, context.checkpoints) as send,
+        launch_ranks(distributed, panel, plan, context.checkpoints) as send,
         process_group(distributed),
     ):
-        yield replace(context, send=send)
+        # Rank 0 alone knows whether it resumes a fit, and what that one had settled.
+        files = context.checkpoints
+        if files is not None:
+            files.identity = broadcast_from_rank_zero(files.identity, distributed)
+        yield broadcast_from_rank_zero(plan, distributed), replace(context, send=send)
 
 
 def train(

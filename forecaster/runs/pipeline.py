@@ -109,8 +109,9 @@ def run_fit(
         introduced: roles and findings have been printed.
 
     Raises:
-        DataError: the audit finds errors, or a resumed fit finds another table.
-        ConfigError: settings do not fit the table, each other, or the artifact of the start.
+        DataError: the audit finds errors.
+        ConfigError: settings do not fit the table, each other, or the artifact of the start; or another
+            fit was interrupted in the folder.
     """
     distributed = context.distributed
     if not distributed.is_main:
@@ -122,16 +123,16 @@ def run_fit(
     if not introduced:
         console.print_roles(panel)
         console.print_findings(findings)
-    learn: Callable[[TrainingContext], Artifact[Any]]
+    learn: Callable[..., Artifact[Any]]
     if config.data.label is not None:
         plan, folds = resolve_labels(panel, config)
         console.print_label_plan(plan, folds)
-        learn = partial(fit_labels, panel, plan, folds)
+        learn = partial(fit_labels, panel, folds=folds)
     else:
         with console.stage("choosing experts and their settings"):
             plan, split = resolve(panel, config, start)
         console.print_plan(panel, plan, split)
-        learn = partial(fit_panel, panel, plan, split, start=start)
+        learn = partial(fit_panel, panel, split=split, start=start)
         if start is not None:
             context = replace(context, started=partial(console.print_start, panel, split, start))
     windows_per_step(plan, panel.n_channels, distributed)
@@ -152,10 +153,10 @@ def run_fit(
             run = stack.enter_context(open_run(tracking, name))
         else:
             opening = resumable.opened(plan, tracking, name, panel, start, context)
-            run, context = stack.enter_context(opening)
+            run, plan, context = stack.enter_context(opening)
         if run.recorded:
             context = replace(context, logger=BufferedLogger(run))
-        artifact = learn(context)
+        artifact = learn(plan=plan, context=context)
         artifact = replace(artifact, request=requested(config, artifact.plan, start))
         console.print_scores(artifact)
         saves = out is not None or run.recorded
