@@ -183,7 +183,7 @@ def fit_labels(
             curves.append((name, learner.curves))
             held_out += _logits(done, store, split.validation)
         ensemble = LabelEnsemble(networks).eval().requires_grad_(False)
-        with context.stage("random kernels, temperatures and network weight"):
+        with context.reporter.stage("random kernels, temperatures and network weight"):
             found = _settle(ensemble, store, folds, held_out)
     # Folds follow from the table alone: models of the same one are compared on the same series.
     found["validation"]["cutoffs"] = panel.fingerprint()[:16]

@@ -6,7 +6,7 @@ import logging
 import signal
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,8 +16,7 @@ from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvir
 from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.strategies import DDPStrategy
 
-from forecaster.config import FitPlan, Plan
-from forecaster.evaluation.backtest import Backtest
+from forecaster.config import Plan
 from forecaster.fitting.checkpoints import Checkpointing, Checkpoints
 from forecaster.fitting.distributed import (
     SINGLE_PROCESS,
@@ -29,9 +28,9 @@ from forecaster.fitting.distributed import (
     windows_per_step,
 )
 from forecaster.fitting.processes import Parent
+from forecaster.fitting.reporter import SILENT, Reporter
 from forecaster.model.hardware import cuda_count, spare_threads
 from forecaster.model.learner import KeepBest, Learner
-from forecaster.model.transfer import Part
 from forecaster.panel.panel import Panel
 from forecaster.panel.store import open_store
 from forecaster.windows.datamodule import WindowDataModule
@@ -41,7 +40,7 @@ from forecaster.windows.store import WindowStore, training_store
 
 @dataclass(frozen=True)
 class TrainingContext:
-    """Devices, precision, logger, callbacks and checkpoints of a training."""
+    """Devices, precision, logger, callbacks, checkpoints and reporter of a training."""
 
     logger: Logger | None = None
     callbacks: tuple[pl.Callback, ...] = ()
@@ -55,20 +54,11 @@ class TrainingContext:
     """Multiply matrices in bfloat16."""
     compiled: bool = False
     """Compile the training loss with torch."""
-    settled: Callable[[FitPlan], None] = lambda fit: None
-    """Called before the first training with the settings that depend on the speed of this machine."""
-    started: Callable[[list[Part]], None] = lambda parts: None
-    """Called before the first training with what a warm start carries over."""
-    say: Callable[[str], None] = lambda text: None
-    """Prints a line."""
-    stage: Callable[[str], AbstractContextManager[None]] = lambda doing: nullcontext()
-    """Prints what is done inside, and its seconds, where it takes some."""
-    validated: Callable[[Backtest], None] = lambda backtest: None
-    """Called with the forecasts of the validation windows and their scores."""
+    reporter: Reporter = SILENT
 
 
 NO_CONTEXT = TrainingContext()
-"""One device, no logger, no checkpoints."""
+"""One device, no logger, no checkpoints, no reports."""
 
 
 GRADIENT_CLIP = 1.0

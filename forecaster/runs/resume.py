@@ -11,24 +11,22 @@ import hashlib
 import json
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel
 from safetensors.torch import save as save_tensors
 
-from forecaster.config import Config, FitPlan, Plan, TrackingConfig, flatten
+from forecaster.config import Config, FitPlan, Plan, flatten
 from forecaster.errors import ArtifactError, ConfigError
 from forecaster.files import linked, only_writer, write_text
 from forecaster.fitting.checkpoints import Checkpoints, checkpoints_in, step_of
-from forecaster.fitting.train import TrainingContext
 from forecaster.fitting.versions import versions
 from forecaster.forecast.artifact import Artifact
 from forecaster.panel.panel import Panel
-from forecaster.runs.tracking import TrackedRun, open_run
 
 _SUFFIX = ".run"
 _OPTIONS = ("until", "precision", "compile", "checkpoint_every")
@@ -115,6 +113,8 @@ class RunFolder:
         self.out = linked(out) if out.name else out.resolve()
         self.path = self.out.with_name(self.out.name + _SUFFIX)
         self.request, self.restarts, self.is_main = request, restarts, is_main
+        self.fit: FitRecord
+        """The fit that is `opened`."""
 
     @property
     def step(self) -> str | None:
@@ -142,10 +142,11 @@ class RunFolder:
                 f"{path}: damaged, or of another version: discard it with --restart"
             ) from error
 
-    def write(self, record: FitRecord) -> None:
-        """Writes `run.json`."""
+    def update(self, **changes: Any) -> None:
+        """Writes `run.json` with the MLflow run or the budget of the fit that is open."""
+        self.fit = self.fit.model_copy(update=changes)
         if self.is_main:
-            write_text(self.path / "run.json", record.model_dump_json(indent=1) + "\n")
+            write_text(self.path / "run.json", self.fit.model_dump_json(indent=1) + "\n")
 
     def remove(self) -> None:
         """Removes the folder; `run.json` first, without which the rest cannot be resumed."""
@@ -163,17 +164,11 @@ class RunFolder:
 
     @contextmanager
     def opened(
-        self,
-        plan: Plan,
-        tracking: TrackingConfig,
-        name: str,
-        panel: Panel,
-        start: Artifact | None,
-        context: TrainingContext,
-    ) -> Iterator[tuple[TrackedRun, Plan, TrainingContext]]:
-        """Yields the MLflow run, the plan and the context with checkpoints, as an interrupted fit had them.
+        self, plan: Plan, panel: Panel, start: Artifact | None, notice: Callable[[str], None]
+    ) -> Iterator[Checkpoints]:
+        """Yields the checkpoints of a fit; `fit` is its record, that of the interrupted fit if there is one.
 
-        Prints how to resume a fit that is stopped.
+        Prints by `notice` how to resume a fit that is stopped.
 
         Raises:
             ConfigError: another fit was interrupted here; names the first difference.
@@ -188,26 +183,16 @@ class RunFolder:
             fingerprint=panel.fingerprint(),
             plan=plan.model_dump(mode="json"),
         )
-        record = self._continued(record)
-        if record.fit is not None:
-            plan = plan.model_copy(update={"fit": record.fit})
-        files = Checkpoints(self.path, record.identity, request.checkpoint_every, context.say)
+        self.fit = self._continued(record)
         try:
-            with open_run(tracking, name, record.run) as run:
-                record = record.model_copy(update={"run": run.run_id})
-                self.write(record)
-
-                def settle(fit: FitPlan) -> None:
-                    self.write(record.model_copy(update={"fit": fit}))
-
-                yield run, plan, replace(context, checkpoints=files, settled=settle)
+            yield Checkpoints(self.path, self.fit.identity, request.checkpoint_every, notice)
         except BaseException as error:
             if (step := self.step) is not None:
                 if isinstance(error, Exception):
-                    context.say(f"the checkpoint after {step} is kept in {self.path}")
+                    notice(f"the checkpoint after {step} is kept in {self.path}")
                 else:
                     without = " without --restart" if self.restarts else ""
-                    context.say(f"stopped at {step}; rerun the command{without} to continue")
+                    notice(f"stopped at {step}; rerun the command{without} to continue")
             raise
 
     def _continued(self, record: FitRecord) -> FitRecord:

@@ -13,6 +13,7 @@ from forecaster.errors import ConfigError
 from forecaster.fitting import members
 from forecaster.fitting.fit import fit_panel, resolve
 from forecaster.fitting.members import Pace, within_budget
+from forecaster.fitting.reporter import Reporter
 from forecaster.fitting.train import TrainingContext
 
 DATA = Path(__file__).parents[2] / "data"
@@ -37,10 +38,13 @@ def test_steps_are_lowered_to_what_the_time_allows(seconds, validation, steps):
 
 
 def fitted(panel, config, said=None):
+    class Said(Reporter):
+        def notice(self, text):
+            if said is not None:
+                said.append(text)
+
     config, split = resolve(panel, config)
-    return fit_panel(
-        panel, config, split, TrainingContext(say=[].append if said is None else said.append)
-    )
+    return fit_panel(panel, config, split, TrainingContext(reporter=Said()))
 
 
 def test_what_is_measured_is_thrown_away_and_the_fit_is_the_one_of_so_many_steps(
