@@ -152,18 +152,18 @@ def _on_device(function: Function) -> Function:
 
 @overload
 def fit(
-    data: object = None, horizon: int | None = None, *, label: None = None, **options: Any
+    data: object, horizon: int | None = None, *, label: None = None, **options: Any
 ) -> Forecaster: ...
 
 
 @overload
-def fit(data: object = None, *, label: str, **options: Any) -> Classifier: ...
+def fit(data: object, *, label: str, **options: Any) -> Classifier: ...
 
 
 @_public
 @_on_device
 def fit(
-    data: object = None,
+    data: object,
     horizon: int | None = None,
     *,
     config: Settings | None = None,
@@ -174,7 +174,6 @@ def fit(
     out: str | Path | None = None,
     overwrite: bool = False,
     warm_start: Forecaster | str | Path | None = None,
-    resume: str | Path | None = None,
     restart: bool = False,
     checkpoint_every: int | None = None,
     devices: int | None = None,
@@ -194,12 +193,13 @@ def fit(
 ) -> Forecaster | Classifier:
     """Returns a model fitted to a table; a `Classifier` where a column of labels is declared.
 
+    The same call with the same `out` resumes a fit that was interrupted.
+
     Args:
         out: Folder for the model.
         overwrite: Replace the model in `out`, and the page.
         warm_start: Model, or folder of one, whose weights the training starts from.
-        resume: Resume the interrupted fit of this `out`; data and settings are those of its start.
-        restart: Discard the interrupted fit in `out`.
+        restart: Discard the interrupted fit in `out`, instead of resuming it.
         checkpoint_every: Steps between checkpoints. None = one every 10 minutes.
         devices: Processes on each machine that train together. None = one.
         nodes: Machines that train together, under torchrun. None = one.
@@ -215,9 +215,9 @@ def fit(
 
     Raises:
         DataError: the table cannot be understood.
-        ConfigError: a setting is wrong.
+        ConfigError: a setting is wrong, or another fit was interrupted in `out`.
         FitError: the loss is not finite.
-        OutputError: `out` cannot be written or exists, or another fit writes it or was interrupted there.
+        OutputError: `out` cannot be written or exists, or another fit writes it.
 
     Example:
         >>> model = fit("sales.csv", horizon=28, known=["price"])   # doctest: +SKIP
@@ -238,28 +238,27 @@ def fit(
     if precision not in (None, "full", "bf16"):
         raise ConfigError(f"precision {precision!r}: expected full or bf16")
     check_count(checkpoint_every, "checkpoint_every")
-    if out is None and resume is None and (checkpoint_every is not None or restart):
+    if out is None and (checkpoint_every is not None or restart):
         raise ConfigError("checkpoint_every and restart need out, a folder to save to")
     if out is not None:
-        check_target(Path(out), overwrite or resume is not None)
+        check_target(Path(out), overwrite)
     page = _checked_page(report, data, overwrite)
     labels = settings.data.label
     if labels is not None:
         given = {"warm_start": warm_start, "report": report, "budget": budget, "future": future}
         refuse(given, f"a fit to labels (--label {labels})")
-    if resume is None:
-        check_paths(data, future, covariates)
-        if isinstance(warm_start, str | Path):
-            _check_model(warm_start)
-        elif warm_start is None and labels is None:
-            required_horizon(settings)
+    check_paths(data, future, covariates)
+    if isinstance(warm_start, str | Path):
+        _check_model(warm_start)
+    elif warm_start is None and labels is None:
+        required_horizon(settings)
 
     # Heavy, so imported after all that is quickly refused.
     from forecaster.fitting.distributed import find_distributed_context, only_rank_zero_prints
     from forecaster.fitting.train import TrainingContext
     from forecaster.runs.console import Screen
     from forecaster.runs.pipeline import run_fit
-    from forecaster.runs.resume import FitRequest, resumable_fit
+    from forecaster.runs.resume import FitRequest, claimed
 
     distributed = find_distributed_context(devices, nodes)
     held_out = None if until is None else _date_text(until, "until")
@@ -268,24 +267,15 @@ def fit(
     )
     with ExitStack() as stack:
         run = None
-        if out is not None or resume is not None:
+        if out is not None:
             stack.enter_context(only_rank_zero_prints(distributed))
-            folder, begun = (None if path is None else Path(path) for path in (out, resume))
-            run = stack.enter_context(
-                resumable_fit(request, folder, begun, restart, distributed.is_main)
-            )
-            assert run.request is not None
-            request = run.request
-        if request.data is None:
-            raise ConfigError("data: expected a table: a path, a glob or a frame")
+            run = stack.enter_context(claimed(Path(out), request, restart, distributed.is_main))
         console = Screen(quiet=quiet or not distributed.is_main)
         with console.stage("reading the table"):
-            start = _artifact_of(request.start)
+            start = _artifact_of(warm_start)
             settings, panel = _open(request)
         folder = None if run is None else run.out
-        context = TrainingContext(
-            distributed=distributed, bf16=request.precision == "bf16", compiled=request.compile
-        )
+        context = TrainingContext(distributed=distributed, bf16=precision == "bf16", compiled=compile)
         command = "fc.fit(...)" if folder is None else request.command(folder)
         artifact = run_fit(panel, settings, folder, console, start, run, context, page, name, command)
         return _model_of(artifact, settings.tracking)

@@ -260,8 +260,8 @@ def test_6_a_resumed_fit_ends_as_an_uninterrupted_one(tmp_path, monkeypatch):
         fc.fit("shop.csv", out="model", **options)
     while ends:
         with pytest.raises(SystemExit):
-            fc.fit(resume="model", quiet=True)
-    fc.fit(resume="model", quiet=True)
+            fc.fit("shop.csv", out="model", **options)
+    fc.fit("shop.csv", out="model", **options)
     made, whole = tiny.tree(tmp_path / "model"), tiny.tree(tmp_path / "whole")
     whole["report.html"] = whole["report.html"].replace(b"--out whole", b"--out model")
     assert made == whole

@@ -12,6 +12,8 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from forecaster.api import data_options, descriptions
+from forecaster.arguments import RETIRED
+from forecaster.errors import ConfigError
 
 Model = Annotated[
     Path,
@@ -57,7 +59,7 @@ def flags_of(
             if part.kind is not Parameter.VAR_KEYWORD
         ]
         taken = {"self", "quiet", "progress", *without, *(part.name for part in own)}
-        help_of = descriptions(function)
+        help_of, retired = descriptions(function), RETIRED.get(function.__name__, {})
         options = {
             name: part for name, part in signature(function).parameters.items() if name not in taken
         }
@@ -68,10 +70,11 @@ def flags_of(
             for name in lists:
                 if given[name] is not None:
                     given[name] = [part.strip() for part in given[name].split(",") if part.strip()]
-            left_out = [name for name in data_options() if given.get(name) is None]
+            left_out = [name for name in data_options() if given.get(name) is None] + [*retired]
             verb(**{name: value for name, value in given.items() if name not in left_out})
 
         flags = [_flag(part, help_of[name]) for name, part in options.items()]
+        flags += [_retired(name, instead) for name, instead in retired.items()]
         run.__signature__ = Signature([*own, *flags])  # type: ignore[attr-defined]
         run.__annotations__ = {part.name: part.annotation for part in (*own, *flags)}
         return run
@@ -114,6 +117,18 @@ def _flag(option: Parameter, text: str) -> Parameter:
         default=default,
         annotation=Annotated[kind, typer.Option(*words, **more)],
     )
+
+
+def _retired(name: str, instead: str) -> Parameter:
+    """Returns a hidden option that says what is there instead."""
+
+    def refuse(given: bool) -> None:
+        if given:
+            raise ConfigError(f"--{name} is retired: {instead}")
+
+    # Eager: before what else is missing. A flag, so that it may have a value or none.
+    option = typer.Option(f"--{name}", hidden=True, is_eager=True, callback=refuse)
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, option])
 
 
 def _phrase(text: str) -> str:
