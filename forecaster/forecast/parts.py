@@ -31,7 +31,7 @@ from forecaster.forecast.labelling import Labeller, Labelling
 from forecaster.forecast.predictor import BLOCK, ForecastWindow, Predictor
 from forecaster.forecast.saved_model import load_artifact
 from forecaster.forecast.source import Source
-from forecaster.panel.frames import merge_parts
+from forecaster.panel.frames import PolarsFrame, merge_parts
 from forecaster.panel.panel import Panel
 
 Predict = Callable[[Panel], Forecast | Labelling]
@@ -120,7 +120,7 @@ def write_part(predict: Predict, panel: Panel, number: int, job: PartitionJob) -
     return record
 
 
-def rows_of(found: Forecast | Labelling) -> Any:
+def rows_of(found: Forecast | Labelling) -> PolarsFrame:
     """Returns the rows that a part holds: sample paths where these were requested."""
     if isinstance(found, Labelling) or found.paths is None:
         return found.rows
