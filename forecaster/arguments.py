@@ -100,8 +100,9 @@ class _Argument:
     def __init__(self, name: str, hint: Any):
         self._option = f"--{name.replace('_', '-')}"
         self._adapter = TypeAdapter(hint, config=_STRICT)
-        self._is_path = Path in kinds_in(hint)
-        self._is_any = hint in (Any, object)
+        kinds = [*kinds_in(hint)]
+        self._is_path = Path in kinds
+        self._is_any = object in kinds or hint is Any
 
     def settled(self, value: Any) -> Any:
         """Returns a value of the type; raises ConfigError where it has another."""

@@ -30,6 +30,7 @@ from forecaster.forecast.writer import html_page, write_drawing
 from forecaster.model.label_network import LabelEnsemble
 from forecaster.panel.audit import audit_panel
 from forecaster.panel.findings import Finding
+from forecaster.panel.frames import PolarsFrame
 from forecaster.panel.panel import Only, Panel
 from forecaster.windows.batch import Inputs
 from forecaster.windows.index import Int64
@@ -74,11 +75,11 @@ class Labelling(Result):
         return np.where(self.known, np.nan_to_num(self.probabilities).argmax(axis=1), -1)
 
     @property
-    def rows(self) -> Any:
+    def rows(self) -> PolarsFrame:
         """A polars frame: keys, [time], label, p_<class> for each class, status."""
         return self.rows_with()
 
-    def rows_with(self, **more: Sequence[Any]) -> Any:
+    def rows_with(self, **more: Sequence[Any]) -> PolarsFrame:
         """Returns the rows with further columns before the label."""
         panel = self.panel
         made = {
@@ -313,7 +314,7 @@ class LabelExplanation(Result):
     """[steps] of the last steps of the series; negative where the label is likelier without them."""
 
     @property
-    def rows(self) -> Any:
+    def rows(self) -> PolarsFrame:
         """A polars frame: keys, time, effect."""
         end = int(self.panel.indptr[self.series + 1])
         owner = np.full(len(self.effect), self.series)
