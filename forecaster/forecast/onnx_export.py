@@ -176,7 +176,7 @@ def _translated(graph: OnnxGraph, given: tuple[Tensor, ...], outputs: list[str])
     trace = partial(torch.export.export, graph, given, dynamic_shapes=shapes, strict=False)
     program = trace()
     # Half of an export went into decomposing every operation, which torch does before it translates: all but
-    # the few in `translations` have a translation as they are, and nothing here changes a tensor in place.
+    # the few in `translations` have a translation as they are. None of torch's is of an operation in place.
     program.run_decompositions = lambda table=None: program
     try:
         found = export(program, custom_translation_table=translations())
