@@ -12,7 +12,7 @@ import json
 import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +29,7 @@ from forecaster.forecast.artifact import Artifact
 from forecaster.panel.panel import Panel
 
 _SUFFIX = ".run"
+_RESOLVED = "resolved "
 _OPTIONS = ("until", "precision", "compile", "checkpoint_every")
 _TABLES = {"--future": "future", "--covariates": "covariates", "--from": "start"}
 
@@ -101,13 +102,13 @@ class FitRecord(BaseModel, frozen=True, extra="forbid"):
             flag = f"--{name.replace('_', '-')}"
             words[name] = f"no {flag}" if value in (None, False) else f"{flag} {value}"
         words["from"] = f"--from weights {self.weights[:16]}" if self.weights else "no --from"
-        words |= _settings(self.config, "requested")
+        words |= _settings(self.config, "requested ")
         words["table"] = f"a table of fingerprint {self.fingerprint[:16]}"
-        return words | _settings(self.plan, "resolved")
+        return words | _settings(self.plan, _RESOLVED)
 
 
 class RunFolder:
-    """The folder of one fit; only rank 0 reads and writes it."""
+    """The folder of one fit; only rank 0 writes to it."""
 
     def __init__(self, out: Path, request: FitRequest, restarts: bool, is_main: bool):
         self.out = linked(out) if out.name else out.resolve()
@@ -149,14 +150,14 @@ class RunFolder:
             write_text(self.path / "run.json", self.fit.model_dump_json(indent=1) + "\n")
 
     def remove(self) -> None:
-        """Removes the folder; `run.json` first, without which the rest cannot be resumed."""
-        with suppress(FileNotFoundError):
-            (self.path / "run.json").unlink()
+        """Removes the folder; `run.json` first, without which the rest is not resumed."""
+        (self.path / "run.json").unlink(missing_ok=True)
         shutil.rmtree(self.path, ignore_errors=True)
 
     def clear(self) -> None:
-        """Removes all but the lock, `run.json` first."""
-        for path in sorted(self.path.iterdir(), key=Path.is_dir):
+        """Removes all but the lock; `run.json` first, without which the rest is not resumed."""
+        (self.path / "run.json").unlink(missing_ok=True)
+        for path in self.path.iterdir():
             if path.is_dir():
                 shutil.rmtree(path)
             elif path.name != "lock":
@@ -197,7 +198,8 @@ class RunFolder:
 
     def _continued(self, record: FitRecord) -> FitRecord:
         """Returns the record of the interrupted fit, if it is this fit, else the one of a new fit."""
-        before = self.record() if self.is_main else None
+        # All ranks are refused alike: one that waits for rank 0 in vain hears no signal for half a minute.
+        before = None if self.restarts else self.record()
         if before is None:
             return record
         if before.identity == record.identity:
@@ -205,10 +207,14 @@ class RunFolder:
         if (step := self.step) is None:  # nothing to lose
             return record
         old, new = before.words(), record.words()
-        name = next(name for name in old | new if old.get(name) != new.get(name))
+        name = next(name for name in new if old.get(name) != new[name])
+        if not self.is_main and name.startswith(
+            _RESOLVED
+        ):  # rounding of another machine: rank 0 decides
+            return record
         raise ConfigError(
             f"{self.path}: the fit that was interrupted there at {step} has {old.get(name)}, this one "
-            f"{new.get(name)}: rerun its command to continue it, or discard it with --restart"
+            f"{new[name]}: rerun its command to continue it, or discard it with --restart"
         )
 
 
@@ -222,10 +228,10 @@ def claimed(
         out: folder of the model.
         request: of the caller.
         restarts: discard an interrupted fit.
-        is_main: whether this is rank 0, which decides for all ranks.
+        is_main: whether this is rank 0, which alone writes.
 
     Raises:
-        ArtifactError: what is recorded of an interrupted fit cannot be read.
+        ArtifactError: the record of an interrupted fit cannot be read.
         OutputError: another fit writes there.
     """
     folder = RunFolder(out, request, restarts, is_main)
@@ -246,7 +252,7 @@ def claimed(
 
 def _settings(settings: Mapping[str, Any], kind: str) -> dict[str, str]:
     return {
-        f"{kind} {name}": f"{name} {json.dumps(value, ensure_ascii=False)}"
+        f"{kind}{name}": f"{name} {json.dumps(value, ensure_ascii=False)}"
         for name, value in flatten(settings).items()
     }
 
