@@ -84,7 +84,7 @@ class FitRecord(BaseModel, frozen=True, extra="forbid"):
     """Of the table."""
     plan: dict[str, Any]
     """As resolved, before a time budget is measured."""
-    fit: FitPlan | None = None
+    budgeted: FitPlan | None = None
     """Settings of the training that the time budget allowed; they are not measured again."""
     run: str = ""
     """Id of the MLflow run; its store is that of the call that resumes."""
@@ -114,8 +114,8 @@ class RunFolder:
         self.out = linked(out) if out.name else out.resolve()
         self.path = self.out.with_name(self.out.name + _SUFFIX)
         self.request, self.restarts, self.is_main = request, restarts, is_main
-        self.fit: FitRecord
-        """The fit that is `opened`."""
+        self.record: FitRecord
+        """Of the fit that is `opened`: that of the interrupted one, if it is the same."""
 
     @property
     def step(self) -> str | None:
@@ -127,7 +127,7 @@ class RunFolder:
                 return f"step {step_of(found[-1])}" + f" of {name}" * bool(name)
         return None
 
-    def record(self) -> FitRecord | None:
+    def recorded(self) -> FitRecord | None:
         """Returns what `run.json` holds; None if there is none.
 
         Raises:
@@ -144,10 +144,10 @@ class RunFolder:
             ) from error
 
     def update(self, **changes: Any) -> None:
-        """Writes `run.json` with the MLflow run or the budget of the fit that is open."""
-        self.fit = self.fit.model_copy(update=changes)
+        """Writes `run.json` with changes of the record, as the MLflow run."""
+        self.record = self.record.model_copy(update=changes)
         if self.is_main:
-            write_text(self.path / "run.json", self.fit.model_dump_json(indent=1) + "\n")
+            write_text(self.path / "run.json", self.record.model_dump_json(indent=1) + "\n")
 
     def remove(self) -> None:
         """Removes the folder; `run.json` first, without which the rest is not resumed."""
@@ -166,8 +166,8 @@ class RunFolder:
     @contextmanager
     def opened(
         self, plan: Plan, panel: Panel, start: Artifact | None, notice: Callable[[str], None]
-    ) -> Iterator[Checkpoints]:
-        """Yields the checkpoints of a fit; `fit` is its record, that of the interrupted fit if there is one.
+    ) -> Iterator[tuple[Plan, Checkpoints]]:
+        """Yields the plan of a fit, with the steps that its budget allowed, and its checkpoints.
 
         Prints by `notice` how to resume a fit that is stopped.
 
@@ -184,9 +184,11 @@ class RunFolder:
             fingerprint=panel.fingerprint(),
             plan=plan.model_dump(mode="json"),
         )
-        self.fit = self._continued(record)
+        self.record = self._continued(record)
+        plan = plan.model_copy(update={"fit": self.record.budgeted or plan.fit})
+        files = Checkpoints(self.path, self.record.identity, request.checkpoint_every, notice)
         try:
-            yield Checkpoints(self.path, self.fit.identity, request.checkpoint_every, notice)
+            yield plan, files
         except BaseException as error:
             if (step := self.step) is not None:
                 if isinstance(error, Exception):
@@ -199,7 +201,7 @@ class RunFolder:
     def _continued(self, record: FitRecord) -> FitRecord:
         """Returns the record of the interrupted fit, if it is this fit, else the one of a new fit."""
         # All ranks are refused alike: one that waits for rank 0 in vain hears no signal for half a minute.
-        before = None if self.restarts else self.record()
+        before = None if self.restarts else self.recorded()
         if before is None:
             return record
         if before.identity == record.identity:
@@ -239,7 +241,7 @@ def claimed(
         yield folder
         return
     with only_writer(folder.out, folder.path / "lock", "fit"):
-        if restarts or folder.record() is None:
+        if restarts or folder.recorded() is None:
             folder.clear()
         try:
             yield folder
