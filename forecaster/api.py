@@ -321,20 +321,9 @@ def tune(
     with console.stage("reading the table"):
         request = FitRequest(settings, data, future, covariates, held_out)
         settings, panel = _open(request)
+    numbers: dict[str, Any] = {"trials": trials, "workers": workers, "sampler": sampler, "seed": seed}
     plan = plan_search(
-        panel,
-        settings,
-        request,
-        space,
-        study,
-        storage,
-        pruner,
-        metrics,
-        timeout,
-        trials=trials,
-        workers=workers,
-        sampler=sampler,
-        seed=seed,
+        panel, settings, request, space, study, storage, pruner, metrics, timeout, **numbers
     )
     command = shell_command.get() or "fc.tune(...)"
     outcome, artifact = run_search(panel, plan, console, folder, register, refit, command)

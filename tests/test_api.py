@@ -116,6 +116,17 @@ def test_the_main_job_in_six_lines(tmp_path):
     assert_frame_equal(repeated.frame, forecast.frame, check_exact=True)
 
 
+def test_results_are_pandas_or_polars_frames_whatever_the_table_was():
+    ahead = tiny.ahead()
+    assert ahead.to_polars().equals(ahead.frame)
+    table, future = tiny.shop().to_pandas(), tiny.prices().to_pandas()
+    again = tiny.model().predict(table, future=future)
+    assert again.to_pandas().equals(again.frame) and again.to_pandas().dtypes.equals(again.frame.dtypes)
+    assert again.to_polars().equals(ahead.to_polars())
+    assert ahead.to_pandas().columns.tolist() == ahead.frame.columns
+    assert ahead.to_pandas()["q0.9"].equals(again.frame["q0.9"])
+
+
 def test_the_same_rows_give_the_same_model_whatever_they_come_in(tmp_path):
     table = tiny.shop()
     table.write_csv(tmp_path / "shop.csv")

@@ -9,7 +9,7 @@ Axes: N series · R row of the panel · L context · G class · D width.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -26,6 +26,7 @@ from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.plots import figure_svg
 from forecaster.forecast.result import Result
 from forecaster.forecast.runner import Progress, Runner, batch_size
+from forecaster.forecast.task import Totals
 from forecaster.forecast.writer import html_page, write_drawing
 from forecaster.model.label_network import LabelEnsemble
 from forecaster.panel.audit import audit_panel
@@ -172,18 +173,11 @@ class LabelTask:
     def terms(self, panel: Panel) -> dict[str, Any]:
         return {}
 
-    def report(
-        self,
-        panel: Panel,
-        n_series: int,
-        rows: int,
-        lost: tuple[int, str],
-        findings: Iterable[Finding],
-    ) -> str:
-        return labels_line(n_series, rows, "", lost)
+    def report(self, panel: Panel, totals: Totals, findings: Sequence[Finding]) -> str:
+        return labels_line(totals.series, totals.rows, "", totals.lost)
 
-    def none_predicted(self, panel: Panel, rows: int, lost: tuple[int, str]) -> None:
-        return None
+    def none_predicted(self, panel: Panel, totals: Totals) -> None:
+        """Returns no error: a table without values has no labels, and says so in `status`."""
 
 
 class Labeller:
@@ -294,11 +288,8 @@ class Labeller:
         """Yields what is computed of windows, some at a time; at least once."""
         store = WindowStore(panel, self.artifact.plan.model, 0)
         size = batch_size(panel.n_channels * self.artifact.context_length)
-
-        def numbers(inputs: Inputs, part: slice) -> Floats:
-            return compute(inputs).double().cpu().numpy()
-
-        return self._runner.run(numbers, store, series, end, size)
+        results = self._runner.run(lambda inputs, part: compute(inputs), store, series, end, size)
+        return (result.double().cpu().numpy() for result in results)
 
 
 @dataclass(frozen=True, repr=False)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from forecaster.errors import DataError
 from forecaster.forecast.artifact import Artifact
@@ -16,6 +16,15 @@ from forecaster.forecast.result import HasBatchRows
 from forecaster.forecast.window import ForecastWindow
 from forecaster.panel.findings import Finding
 from forecaster.panel.panel import Only, Panel
+
+
+class Totals(NamedTuple):
+    """What a batch prediction wrote."""
+
+    series: int
+    rows: int
+    lost: tuple[int, str]
+    """How many series and channels have nothing predicted, and the most frequent reason."""
 
 
 class Task(Protocol):
@@ -32,17 +41,10 @@ class Task(Protocol):
     def terms(self, panel: Panel) -> dict[str, Any]:
         """Returns what was asked for, by its name in messages."""
 
-    def report(
-        self,
-        panel: Panel,
-        n_series: int,
-        rows: int,
-        lost: tuple[int, str],
-        findings: Iterable[Finding],
-    ) -> str:
+    def report(self, panel: Panel, totals: Totals, findings: Sequence[Finding]) -> str:
         """Returns one line: how much was predicted, and how many have nothing and why."""
 
-    def none_predicted(self, panel: Panel, rows: int, lost: tuple[int, str]) -> DataError | None:
+    def none_predicted(self, panel: Panel, totals: Totals) -> DataError | None:
         """Returns the error where nothing was predicted."""
 
 
@@ -69,17 +71,11 @@ class ForecastTask:
             "seed": window.seed,
         }
 
-    def report(
-        self,
-        panel: Panel,
-        n_series: int,
-        rows: int,
-        lost: tuple[int, str],
-        findings: Iterable[Finding],
-    ) -> str:
-        rows //= self.window.num_samples or 1
-        return outcome(panel, self.window.cutoffs(panel), n_series, rows, lost, findings)
+    def report(self, panel: Panel, totals: Totals, findings: Sequence[Finding]) -> str:
+        rows = totals.rows // (self.window.num_samples or 1)
+        cutoffs = self.window.cutoffs(panel)
+        return outcome(panel, cutoffs, totals.series, rows, totals.lost, findings)
 
-    def none_predicted(self, panel: Panel, rows: int, lost: tuple[int, str]) -> DataError | None:
+    def none_predicted(self, panel: Panel, totals: Totals) -> DataError | None:
         leads = self.window.horizon * (self.window.num_samples or 1)
-        return none_forecast(panel, lost, rows // leads)
+        return none_forecast(panel, totals.lost, totals.rows // leads)

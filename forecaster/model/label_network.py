@@ -26,7 +26,7 @@ from forecaster.model.network import initialise
 from forecaster.model.random_kernels import RandomKernels
 from forecaster.model.scaling import ContextScaler, Scale
 from forecaster.model.shortcuts import may_hold
-from forecaster.model.trainable import MedianLoss, Trainable
+from forecaster.model.trainable import Losses, MedianLoss, Trainable
 from forecaster.windows.batch import Batch, Inputs
 
 _STRETCH, _SHIFT, _GROW, _NOISE, _HIDDEN = 0.1, 0.05, 0.1, 0.05, 0.1
@@ -113,9 +113,7 @@ class LabelNetwork(Trainable):
         pooled = self.pool(query, tokens.flatten(0, 1), seen.flatten(0, 1))
         return pooled.unflatten(0, tokens.shape[:2]).flatten(1)
 
-    def losses(
-        self, batch: Batch, loss: MedianLoss = "pinball"
-    ) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
+    def losses(self, batch: Batch, loss: MedianLoss = "pinball") -> Losses:
         """Returns the weighted sum of cross-entropies of each window, and the sum of weights.
 
         While training, windows are augmented. `loss` does not matter: classes have no median.

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from forecaster.config import FitPlan
 from forecaster.errors import FitError
-from forecaster.model.trainable import MedianLoss, Trainable
+from forecaster.model.trainable import Losses, MedianLoss, Trainable
 from forecaster.windows.batch import Batch
 
 Net = TypeVar("Net", bound=Trainable)
@@ -33,9 +33,7 @@ _Fault = tuple[set[int], set[int]]
 _BEST = ("loss", "step", "waited", "checked", "weights")
 
 
-def window_losses(
-    network: Trainable, batch: Batch, loss: MedianLoss, bf16: bool
-) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
+def window_losses(network: Trainable, batch: Batch, loss: MedianLoss, bf16: bool) -> Losses:
     """Returns the losses of a network; `bf16`: matrices are multiplied in bfloat16."""
     with torch.autocast(batch.target.device.type, torch.bfloat16, enabled=bf16):
         return network.losses(batch, loss)

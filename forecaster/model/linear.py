@@ -336,9 +336,7 @@ def mapped(
     return _mapped_by_group(features, maps, group)
 
 
-def _mapped_by_all(
-    features: Float[Tensor, "R F"], maps: Float[Tensor, "G F H"], group: Int[Tensor, " R"]
-) -> Float[Tensor, "R H"]:
+def _mapped_by_all(features: Tensor, maps: Tensor, group: Tensor) -> Tensor:
     """Each row times all maps, of which it keeps one."""
     products = torch.einsum("rf,gfh->rgh", features, maps)
     index = group[:, None, None].expand(-1, 1, products.shape[2])
@@ -346,9 +344,7 @@ def _mapped_by_all(
 
 
 @shortcut(_mapped_by_all)
-def _mapped_by_group(
-    features: Float[Tensor, "R F"], maps: Float[Tensor, "G F H"], group: Int[Tensor, " R"]
-) -> Float[Tensor, "R H"]:
+def _mapped_by_group(features: Tensor, maps: Tensor, group: Tensor) -> Tensor:
     """A product per group: a map per row, [R, F, H], would not fit."""
     forecasts = features.new_zeros((len(features), maps.shape[-1]))
     for number in group.unique().tolist():

@@ -30,7 +30,7 @@ from forecaster.model.layers import DecoderLayer, EncoderLayer
 from forecaster.model.sampling import NUM_SAMPLES, Prediction, prediction_from_paths, uniforms
 from forecaster.model.scaling import ContextScaler, Scale
 from forecaster.model.shortcuts import may_hold
-from forecaster.model.trainable import MedianLoss, Trainable
+from forecaster.model.trainable import Losses, MedianLoss, Trainable
 from forecaster.windows.batch import Batch, Inputs
 
 Choose = Callable[[Tensor, Scale, int], Tensor]
@@ -95,9 +95,7 @@ class Network(Trainable):
             return Prediction(torch.lerp(alone, quantiles, weight), None, None)
         return Prediction(quantiles, self.head.mean(raw, memory.scale), None)
 
-    def losses(
-        self, batch: Batch, loss: MedianLoss = "pinball"
-    ) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
+    def losses(self, batch: Batch, loss: MedianLoss = "pinball") -> Losses:
         """Returns the sum of losses and the number of observed targets of each window."""
         inputs, target = batch.inputs, batch.target
         memory = self.encode(inputs)

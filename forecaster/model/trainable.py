@@ -18,6 +18,8 @@ from forecaster.windows.batch import Batch
 
 MedianLoss = Literal["pinball", "mae", "huber"]
 """Of the median of a quantile head; other heads have a loss of their own."""
+Losses = tuple[Float[Tensor, " B"], Float[Tensor, " B"]]
+"""The sum of losses of each window, and the number, or weight, of its observed targets."""
 
 
 class Trainable(nn.Module):
@@ -30,11 +32,8 @@ class Trainable(nn.Module):
     """Solved, not trained."""
 
     @abstractmethod
-    def losses(
-        self, batch: Batch, loss: MedianLoss = "pinball"
-    ) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
-        """Returns the sum of losses of each window, and the number, or weight, of its observed targets.
+    def losses(self, batch: Batch, loss: MedianLoss = "pinball") -> Losses:
+        """Returns losses in float32, whatever the precision of matrix products before them.
 
-        They are computed in float32, whatever the precision of matrix products before them. Validation
-        compares by the head's own loss.
+        Validation compares by the head's own loss.
         """

@@ -38,7 +38,7 @@ from forecaster.forecast.result import HasBatchRows
 from forecaster.forecast.runner import Progress
 from forecaster.forecast.saved_model import save_artifact
 from forecaster.forecast.source import Source
-from forecaster.forecast.task import Task
+from forecaster.forecast.task import Task, Totals
 from forecaster.forecast.writer import ROWS, check_suffix, folder_of, write_rows
 from forecaster.model.hardware import cores, cuda_count, device
 from forecaster.panel.convert import convert_table
@@ -141,7 +141,7 @@ def predict_to(
             predicted = task.predict(artifact, names[0])(panel)
             rows = predicted.batch_rows
             records, before = [PartRecord.of(predicted, rows.height)], 0
-            if error := task.none_predicted(panel, *_totals(records)):
+            if error := task.none_predicted(panel, _totals(records)):
                 raise error
             write_rows(rows, out, panel.as_text)
         else:
@@ -165,7 +165,7 @@ def predict_to(
                     progress(sum(own.series for own in finished.values()), total)
             records = [finished[block] for block in blocks]
             if len(records) == job.n_blocks and shard is None:
-                if error := task.none_predicted(panel, *_totals(records)):
+                if error := task.none_predicted(panel, _totals(records)):
                     partitions.remove()
                     raise error
                 if parts:
@@ -178,9 +178,7 @@ def predict_to(
         made=len(records) - before,
         there=before,
         n_blocks=job.n_blocks,
-        report=task.report(
-            panel, sum(record.series for record in records), *_totals(records), findings
-        ),
+        report=task.report(panel, _totals(records), findings),
         findings=tuple(findings),
         first=lambda: task.predict(artifact)(panel.some(panel.numbers()[:PANELS])),
     )
@@ -349,10 +347,11 @@ def _checked(shard: str | tuple[int, int] | None) -> tuple[int, int]:
     return parts[0], parts[1]
 
 
-def _totals(records: list[PartRecord]) -> tuple[int, tuple[int, str]]:
-    """Returns the number of rows; of series and channels without a forecast, and the most frequent reason."""
+def _totals(records: list[PartRecord]) -> Totals:
     reasons = Counter[str]()
     for record in records:
         reasons[record.reason] += record.without_forecast
     lost = reasons.total(), max(reasons, key=reasons.__getitem__, default="")
-    return sum(record.rows for record in records), lost
+    series = sum(record.series for record in records)
+    rows = sum(record.rows for record in records)
+    return Totals(series, rows, lost)

@@ -55,7 +55,7 @@ class FitReporter(StageReporter):
     def budget(self, fit: FitPlan) -> None:
         """Keeps the steps that the time budget allows for a fit that resumes this one."""
         if self._folder is not None:
-            self._folder.update(fit=fit)
+            self._folder.update(budgeted=fit)
 
     def validation(self, backtest: Backtest) -> None:
         """Keeps the backtest for the report."""

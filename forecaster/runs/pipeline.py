@@ -146,8 +146,8 @@ def run_fit(
     windows_per_step(task.plan, panel.n_channels, context.distributed)
     reporter = FitReporter(console, folder)
     context = replace(context, callbacks=(TrainingBar(console),), reporter=reporter)
-    with _opened(task, name, folder, context) as (task, run, context):
-        artifact = _learn(task, context)
+    with _opened(task, name, folder, context) as (plan, run, context):
+        artifact = _learn(replace(task, plan=plan), context)
         print_scores(console, artifact)
         _keep(task, artifact, run, reporter, out, report, command)
     if out is not None:
@@ -181,24 +181,23 @@ def _prepare(
 @contextmanager
 def _opened(
     task: _FitTask, name: str, folder: RunFolder | None, context: TrainingContext
-) -> Iterator[tuple[_FitTask, TrackedRun, TrainingContext]]:
-    """Opens checkpoints and MLflow run, anew or as an interrupted fit left them, steps of its budget included."""
+) -> Iterator[tuple[Plan, TrackedRun, TrainingContext]]:
+    """Yields the plan, the MLflow run and the context with checkpoints, as an interrupted fit left them."""
     tracked = task.config.tracking.enabled and context.distributed.is_main
     tracking = task.config.tracking.model_copy(update={"enabled": tracked})
     with ExitStack() as stack:
-        run_id = ""
-        if folder is not None:
+        if folder is None:
+            plan = task.plan
+            run = stack.enter_context(open_run(tracking, name))
+        else:
             opening = folder.opened(task.plan, task.panel, task.start, context.reporter.notice)
-            context = replace(context, checkpoints=stack.enter_context(opening))
-            run_id = folder.fit.run
-            plan = task.plan.model_copy(update={"fit": folder.fit.fit or task.plan.fit})
-            task = replace(task, plan=plan)
-        run = stack.enter_context(open_run(tracking, name, run_id))
-        if folder is not None:
+            plan, checkpoints = stack.enter_context(opening)
+            run = stack.enter_context(open_run(tracking, name, folder.record.run))
             folder.update(run=run.run_id)
+            context = replace(context, checkpoints=checkpoints)
         if run.recorded:
             context = replace(context, logger=BufferedLogger(run))
-        yield task, run, context
+        yield plan, run, context
 
 
 def _learn(task: _FitTask, context: TrainingContext) -> Artifact[Any]:

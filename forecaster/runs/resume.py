@@ -12,7 +12,7 @@ import json
 import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +29,7 @@ from forecaster.forecast.artifact import Artifact
 from forecaster.panel.panel import Panel
 
 _SUFFIX = ".run"
+_RESOLVED = "resolved "
 _OPTIONS = ("until", "precision", "compile", "checkpoint_every")
 _TABLES = {"--future": "future", "--covariates": "covariates", "--from": "start"}
 
@@ -83,7 +84,7 @@ class FitRecord(BaseModel, frozen=True, extra="forbid"):
     """Of the table."""
     plan: dict[str, Any]
     """As resolved, before a time budget is measured."""
-    fit: FitPlan | None = None
+    budgeted: FitPlan | None = None
     """Settings of the training that the time budget allowed; they are not measured again."""
     run: str = ""
     """Id of the MLflow run; its store is that of the call that resumes."""
@@ -101,20 +102,20 @@ class FitRecord(BaseModel, frozen=True, extra="forbid"):
             flag = f"--{name.replace('_', '-')}"
             words[name] = f"no {flag}" if value in (None, False) else f"{flag} {value}"
         words["from"] = f"--from weights {self.weights[:16]}" if self.weights else "no --from"
-        words |= _settings(self.config, "requested")
+        words |= _settings(self.config, "requested ")
         words["table"] = f"a table of fingerprint {self.fingerprint[:16]}"
-        return words | _settings(self.plan, "resolved")
+        return words | _settings(self.plan, _RESOLVED)
 
 
 class RunFolder:
-    """The folder of one fit; only rank 0 reads and writes it."""
+    """The folder of one fit; only rank 0 writes to it."""
 
     def __init__(self, out: Path, request: FitRequest, restarts: bool, is_main: bool):
         self.out = linked(out) if out.name else out.resolve()
         self.path = self.out.with_name(self.out.name + _SUFFIX)
         self.request, self.restarts, self.is_main = request, restarts, is_main
-        self.fit: FitRecord
-        """The fit that is `opened`."""
+        self.record: FitRecord
+        """Of the fit that is `opened`: that of the interrupted one, if it is the same."""
 
     @property
     def step(self) -> str | None:
@@ -126,7 +127,7 @@ class RunFolder:
                 return f"step {step_of(found[-1])}" + f" of {name}" * bool(name)
         return None
 
-    def record(self) -> FitRecord | None:
+    def recorded(self) -> FitRecord | None:
         """Returns what `run.json` holds; None if there is none.
 
         Raises:
@@ -143,20 +144,20 @@ class RunFolder:
             ) from error
 
     def update(self, **changes: Any) -> None:
-        """Writes `run.json` with the MLflow run or the budget of the fit that is open."""
-        self.fit = self.fit.model_copy(update=changes)
+        """Writes `run.json` with changes of the record, as the MLflow run."""
+        self.record = self.record.model_copy(update=changes)
         if self.is_main:
-            write_text(self.path / "run.json", self.fit.model_dump_json(indent=1) + "\n")
+            write_text(self.path / "run.json", self.record.model_dump_json(indent=1) + "\n")
 
     def remove(self) -> None:
-        """Removes the folder; `run.json` first, without which the rest cannot be resumed."""
-        with suppress(FileNotFoundError):
-            (self.path / "run.json").unlink()
+        """Removes the folder; `run.json` first, without which the rest is not resumed."""
+        (self.path / "run.json").unlink(missing_ok=True)
         shutil.rmtree(self.path, ignore_errors=True)
 
     def clear(self) -> None:
-        """Removes all but the lock, `run.json` first."""
-        for path in sorted(self.path.iterdir(), key=Path.is_dir):
+        """Removes all but the lock; `run.json` first, without which the rest is not resumed."""
+        (self.path / "run.json").unlink(missing_ok=True)
+        for path in self.path.iterdir():
             if path.is_dir():
                 shutil.rmtree(path)
             elif path.name != "lock":
@@ -165,8 +166,8 @@ class RunFolder:
     @contextmanager
     def opened(
         self, plan: Plan, panel: Panel, start: Artifact | None, notice: Callable[[str], None]
-    ) -> Iterator[Checkpoints]:
-        """Yields the checkpoints of a fit; `fit` is its record, that of the interrupted fit if there is one.
+    ) -> Iterator[tuple[Plan, Checkpoints]]:
+        """Yields the plan of a fit, with the steps that its budget allowed, and its checkpoints.
 
         Prints by `notice` how to resume a fit that is stopped.
 
@@ -183,9 +184,11 @@ class RunFolder:
             fingerprint=panel.fingerprint(),
             plan=plan.model_dump(mode="json"),
         )
-        self.fit = self._continued(record)
+        self.record = self._continued(record)
+        plan = plan.model_copy(update={"fit": self.record.budgeted or plan.fit})
+        files = Checkpoints(self.path, self.record.identity, request.checkpoint_every, notice)
         try:
-            yield Checkpoints(self.path, self.fit.identity, request.checkpoint_every, notice)
+            yield plan, files
         except BaseException as error:
             if (step := self.step) is not None:
                 if isinstance(error, Exception):
@@ -197,7 +200,8 @@ class RunFolder:
 
     def _continued(self, record: FitRecord) -> FitRecord:
         """Returns the record of the interrupted fit, if it is this fit, else the one of a new fit."""
-        before = self.record() if self.is_main else None
+        # All ranks are refused alike: one that waits for rank 0 in vain hears no signal for half a minute.
+        before = None if self.restarts else self.recorded()
         if before is None:
             return record
         if before.identity == record.identity:
@@ -205,10 +209,14 @@ class RunFolder:
         if (step := self.step) is None:  # nothing to lose
             return record
         old, new = before.words(), record.words()
-        name = next(name for name in old | new if old.get(name) != new.get(name))
+        name = next(name for name in new if old.get(name) != new[name])
+        if not self.is_main and name.startswith(
+            _RESOLVED
+        ):  # rounding of another machine: rank 0 decides
+            return record
         raise ConfigError(
             f"{self.path}: the fit that was interrupted there at {step} has {old.get(name)}, this one "
-            f"{new.get(name)}: rerun its command to continue it, or discard it with --restart"
+            f"{new[name]}: rerun its command to continue it, or discard it with --restart"
         )
 
 
@@ -222,10 +230,10 @@ def claimed(
         out: folder of the model.
         request: of the caller.
         restarts: discard an interrupted fit.
-        is_main: whether this is rank 0, which decides for all ranks.
+        is_main: whether this is rank 0, which alone writes.
 
     Raises:
-        ArtifactError: what is recorded of an interrupted fit cannot be read.
+        ArtifactError: the record of an interrupted fit cannot be read.
         OutputError: another fit writes there.
     """
     folder = RunFolder(out, request, restarts, is_main)
@@ -233,7 +241,7 @@ def claimed(
         yield folder
         return
     with only_writer(folder.out, folder.path / "lock", "fit"):
-        if restarts or folder.record() is None:
+        if restarts or folder.recorded() is None:
             folder.clear()
         try:
             yield folder
@@ -246,7 +254,7 @@ def claimed(
 
 def _settings(settings: Mapping[str, Any], kind: str) -> dict[str, str]:
     return {
-        f"{kind} {name}": f"{name} {json.dumps(value, ensure_ascii=False)}"
+        f"{kind}{name}": f"{name} {json.dumps(value, ensure_ascii=False)}"
         for name, value in flatten(settings).items()
     }
 

@@ -109,7 +109,7 @@ def test_a_fit_that_goes_on_measures_nothing_again(tmp_path, monkeypatch):
         patched.setattr("forecaster.fitting.fit.choose_network_weights", stop)
         with pytest.raises(Stopped):
             fc.fit(table, 7, config=TINY, budget="1m", out=tmp_path / "model", quiet=True)
-    kept = json.loads((tmp_path / "model.run" / "run.json").read_text())["fit"]
+    kept = json.loads((tmp_path / "model.run" / "run.json").read_text())["budgeted"]
     assert 1 < kept["steps"] < 60 and kept["budget_seconds"] is None
     monkeypatch.setattr(members, "within_budget", stop)
     with pytest.raises(fc.ConfigError, match=r"has fit.budget_seconds 60.0, this one .* 120.0"):

@@ -336,7 +336,7 @@ def test_a_fit_on_two_devices_that_was_killed_goes_on_to_the_same_model(started)
 
 @pytest.mark.slow
 def test_ranks_of_torchrun_resume_alike_or_are_refused_alike(started):
-    """Rank 0 decides: after a signal the same command goes on to the same model, another one ends both ranks."""
+    """After a signal the same command goes on to the same model; another one ends both ranks with one line."""
 
     def run(out, *more):
         ranks = ["--nproc-per-node", 2, "--master-port", free_port(), "-m", "forecaster"]
@@ -352,9 +352,8 @@ def test_ranks_of_torchrun_resume_alike_or_are_refused_alike(started):
     process.terminate()
     _, out, _ = left(process)
     (step,) = re.findall(r"stopped at step (\d+); rerun the command to continue\n", out)
-    begun = time.monotonic()
+    # `left` waits for half as long as a rank waits for one that never comes.
     code, out, err = left(run("model", "--set", "fit.seed=1"))
-    assert time.monotonic() - begun < 60
     assert code != 0 and not Path("model").exists()
     (line,) = re.findall("^error: .*", err, re.MULTILINE)
     assert f"at step {step} has fit.seed 0, this one fit.seed 1" in line

@@ -204,7 +204,7 @@ def test_another_version_or_a_damaged_record_is_refused(interrupted):
     path.write_text(json.dumps(record | {"version": "0.0.9"}))
     with pytest.raises(ConfigError, match=r"has version 0\.0\.9, this one version .*`restart`"):
         _fit(known="price")
-    for damaged in ("{}", json.dumps(record | {"fit": {"steps": "many"}}), "{"):
+    for damaged in ("{}", json.dumps(record | {"budgeted": {"steps": "many"}}), "{"):
         path.write_text(damaged)
         with pytest.raises(ArtifactError, match=r"model\.run/run\.json: damaged, .* `restart`$"):
             _fit(known="price")
