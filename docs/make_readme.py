@@ -1,4 +1,5 @@
-"""Writes measured results into README.md: what `make demo` has made, and rows of benchmarks/league.py.
+"""Writes measured results into README.md and docs/results.md: what `make demo` has made, and a run of
+benchmarks/league.py beside AutoETS and Theta.
 
 make demo && python docs/make_readme.py [NOW.json]
 """
@@ -9,18 +10,21 @@ import json
 import re
 import shutil
 import sys
-from itertools import groupby
 from math import nan
 from pathlib import Path
-from statistics import geometric_mean
+from statistics import fmean, geometric_mean
 
 import polars as pl
 
 ROOT = Path(__file__).parents[1]
-DEMO, README = ROOT / "demo", ROOT / "README.md"
+DEMO, README, RESULTS = ROOT / "demo", ROOT / "README.md", ROOT / "docs" / "results.md"
 ROWS = 3
 BESIDE = ("ridge", "ets", "AutoETS", "Theta", "LightGBM")
-"""Models whose WQL stands beside forecaster's; the columns of the table of results."""
+"""Models whose WQL stands beside forecaster's; the columns of the table of docs/results.md."""
+PEERS = {"AutoETS": "AutoETS", "Theta": "Theta", "seasonal_naive": "seasonal naive"}
+"""Those that README.md names lost tables for, as it calls them."""
+LOST = 1.02
+"""Ratio of losses from which on a table is lost."""
 
 
 def sample() -> str:
@@ -48,18 +52,52 @@ def demo() -> str:
     return line("demo: 12 shops, daily (`make demo`)", losses, coverage)
 
 
-def league(path: Path) -> str:
-    """The rows of a run of benchmarks/league.py, and the geometric mean of what has a row for all tables."""
-    lines, columns = [], []
-    rows = json.loads(path.read_text(encoding="utf-8"))
-    for table, own in groupby(rows, key=lambda row: row["table"]):
-        of = {row["model"]: row for row in own}
+def tables(path: Path) -> dict[str, dict[str, dict[str, float]]]:
+    """The rows of a run of benchmarks/league.py by table and model, `loss` relative to seasonal naive's."""
+    rows: dict[str, dict[str, dict[str, float]]] = {}
+    for row in json.loads(path.read_text(encoding="utf-8")):
+        rows.setdefault(row["table"], {})[row["model"]] = row
+    for of in rows.values():
         naive = of["seasonal_naive"]["wql"]
-        losses = [of[name]["wql"] / naive if name in of else nan for name in ("forecaster", *BESIDE)]
-        columns.append(losses)
-        lines.append(line(table, losses, of["forecaster"]["coverage_80"]))
-    means = [geometric_mean(one) if min(one) > 0 else nan for one in zip(*columns, strict=True)]
-    return "\n".join([*lines, line(f"**geometric mean of these {len(lines)}**", means, nan)])
+        for row in of.values():
+            row["loss"] = row["wql"] / naive
+    return rows
+
+
+def league(rows: dict[str, dict[str, dict[str, float]]], text: str) -> str:
+    """A text whose table has the losses of a run; a model that did not run keeps its cell."""
+    for table, of in rows.items():
+        losses = [of[name]["loss"] if name in of else nan for name in ("forecaster", *BESIDE)]
+        new = line(table, losses, of["forecaster"]["coverage_80"]).split("|")
+        (old,) = re.findall(rf"(?m)^\| {re.escape(table)} \|.*$", text)
+        cells = [b if "–" in a else a for a, b in zip(new, old.split("|"), strict=True)]
+        text = text.replace(old, "|".join(cells))
+    return text
+
+
+def summary(rows: dict[str, dict[str, dict[str, float]]]) -> str:
+    """The rows of README.md's table that a run of benchmarks/league.py gives."""
+    losses = {
+        name: [of[name]["loss"] for of in rows.values()] for name in ("forecaster", "AutoETS", "Theta")
+    }
+    mean = {name: geometric_mean(values) for name, values in losses.items()}
+    behind = []
+    for name, title in PEERS.items():
+        found = [
+            f"{table} ({of['forecaster']['loss']:.2f} to {of[name]['loss']:.2f})"
+            for table, of in rows.items()
+            if of["forecaster"]["loss"] >= LOST * of[name]["loss"]
+        ]
+        behind.append(f"to {title} {', '.join(found)}" if found else f"to {title} none")
+    held = [100 * of["forecaster"]["coverage_80"] for of in rows.values()]
+    return "\n".join(
+        [
+            f"| {len(rows)} everyday tables: WQL / seasonal naive's, geometric mean | **{mean['forecaster']:.2f}** "
+            f"| AutoETS {mean['AutoETS']:.2f}, Theta {mean['Theta']:.2f} |",
+            f"| lost by {100 * LOST - 100:.0f} % or more | | {'; '.join(behind)} |",
+            f"| actuals within the 80 % band | {fmean(held):.0f} % ({min(held):.0f} to {max(held):.0f} %) | |",
+        ]
+    )
 
 
 def line(name: str, losses: list[float], coverage: float) -> str:
@@ -68,13 +106,18 @@ def line(name: str, losses: list[float], coverage: float) -> str:
     return f"| {' | '.join([name, *('–' if 'nan' in cell else cell for cell in cells)])} |"
 
 
-def main(rows: Path | None) -> None:
-    text = README.read_text(encoding="utf-8")
+def main(run: Path | None) -> None:
+    text, results = README.read_text(encoding="utf-8"), RESULTS.read_text(encoding="utf-8")
     text = re.sub(r"(?<=```text\n)store,cutoff,.*?(?=\n```)", sample(), text, flags=re.DOTALL)
-    text = re.sub(r"(?m)^\| demo: .*$", demo(), text)
-    if rows is not None:
-        text = re.sub(r"(?m)(^\| demo: .*\n)(\|.*\n)*", lambda own: own[1] + league(rows) + "\n", text)
+    results = re.sub(r"(?m)^\| demo: .*$", demo(), results)
+    if run is not None:
+        rows = tables(run)
+        results = league(rows, results)
+        text = re.sub(
+            r"(?m)^\| \d+ everyday .*\n\| lost .*\n\| actuals .*$", lambda _: summary(rows), text
+        )
     README.write_text(text, encoding="utf-8")
+    RESULTS.write_text(results, encoding="utf-8")
     shutil.copy(DEMO / "forecast.png", ROOT / "docs" / "images" / "demo_forecast.png")
 
 

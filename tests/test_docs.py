@@ -1,7 +1,9 @@
 """What the documentation shows: commands parse, links exist, generated pages are up to date."""
 
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -71,7 +73,7 @@ def test_the_pages_stay_short():
     generated = {"api.md", "reference.md"}
     pages = [page for page in (ROOT / "docs").glob("*.md") if page.name not in generated]
     lines = sum(len(page.read_text(encoding="utf-8").splitlines()) for page in pages)
-    assert lines <= 1040
+    assert lines <= 1130
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -93,3 +95,62 @@ def test_the_recipe_of_a_new_product_runs(tmp_path, monkeypatch, shell):
     assert done.code == 0 and "begin 1 series" in " ".join(done.err.split())
     rows = pl.read_csv("new.csv")
     assert len(rows) == 28 and set(rows["status"]) == {"cold"} and rows["forecast"].n_unique() > 7
+
+
+def _add_expert(folder: Path) -> None:
+    """Copies the package to a folder and applies the lines that CONTRIBUTING.md shows."""
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (diff,) = re.findall(r"^```diff\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "forecaster", folder / "forecaster", ignore=ignored)
+    for part in diff.split("--- ")[1:]:
+        name, *hunks = part.split("@@\n")
+        path = folder / name.strip()
+        text = path.read_text(encoding="utf-8")
+        for hunk in hunks:
+            lines = hunk.splitlines(keepends=True)
+            before = "".join(line[1:] for line in lines if line[0] != "+")
+            after = "".join(line[1:] for line in lines)
+            assert text.count(before) == 1, f"{name.strip()} has no longer: {before}"
+            text = text.replace(before, after)
+        path.write_text(text, encoding="utf-8")
+
+
+def test_the_lines_that_add_an_expert_fit_into_one_file_and_one_list(tmp_path):
+    _add_expert(tmp_path)
+    changed = [
+        path.relative_to(tmp_path).as_posix()
+        for path in (tmp_path / "forecaster").rglob("*.py")
+        if path.read_bytes() != (ROOT / path.relative_to(tmp_path)).read_bytes()
+    ]
+    assert sorted(changed) == ["forecaster/config.py", "forecaster/model/closed_forms.py"]
+
+
+ADDED_EXPERT = """
+import numpy as np
+import pandas as pd
+import forecaster as fc
+
+sales = np.random.default_rng(0).normal(100, 10, 90)
+table = pd.DataFrame({"date": pd.date_range("2026-01-01", periods=90), "sales": sales})
+model = fc.fit(table, horizon=3, experts="last_week", tracking=False, quiet=True)
+rows = model.predict(table).frame
+np.testing.assert_allclose(rows["forecast"], sales[-7:].mean(), rtol=1e-5)
+assert (rows["q0.1"] < rows["forecast"]).all() and (rows["forecast"] < rows["q0.9"]).all()
+
+every = fc.fit(table, horizon=3, config={"fit": {"steps": 1}}, tracking=False, quiet=True)
+assert "last_week" in every.metrics["expert_weights"]  # of all that suit the table
+"""
+
+
+@pytest.mark.slow
+def test_the_expert_that_contributing_adds_forecasts(tmp_path):
+    _add_expert(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", ADDED_EXPERT],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr

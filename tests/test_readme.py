@@ -1,4 +1,4 @@
-"""What README.md shows is run.
+"""What README.md and docs/tutorial.md show is run.
 
 Training is cut to a few steps of a tiny network behind the command line's back, so that each command
 stands here exactly as a reader types it.
@@ -20,7 +20,9 @@ from forecaster.fitting.fit import resolve
 from forecaster.forecast.saved_model import load_artifact
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README, TUTORIAL = (
+    (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/tutorial.md")
+)
 NOT_RUN = {
     "python": "installs the package",
 }
@@ -40,7 +42,9 @@ FEWER = {"--trials": "2", "--workers": "1"}
 
 
 def readme_blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+    """The fenced blocks of a language, README's first."""
+    fence = re.compile(rf"^```{language}\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
+    return fence.findall(README) + fence.findall(TUTORIAL)
 
 
 def readme_commands() -> list[list[str]]:
@@ -136,6 +140,10 @@ def test_the_python_quick_start_runs_as_it_stands(in_a_fresh_folder):
         exec(compile(block, "README.md", "exec"), scope)
     assert Path("forecasts.parquet").exists()
     assert load_artifact("models/sales").plan.fit.steps == 2
+
+
+def test_the_readme_is_short():
+    assert len(README.splitlines()) <= 120
 
 
 def test_the_picture_of_the_demo_is_small():
