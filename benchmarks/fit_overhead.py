@@ -28,7 +28,6 @@ from forecaster.fitting.fit import resolve
 from forecaster.fitting.train import GRADIENT_CLIP, TrainingContext, train
 from forecaster.forecast.artifact import shape_of
 from forecaster.model.learner import Learner
-from forecaster.model.loss import window_losses
 from forecaster.model.network import Network
 from forecaster.windows.datamodule import TrainingStream
 from forecaster.windows.store import training_store
@@ -70,7 +69,7 @@ class Bench:
         stream = TrainingStream(self.store, self.split.train, fit.batch_size, fit.seed)
         clock = Clock(WARM)
         for batch in islice(stream, STEPS):
-            total, count = window_losses(network, batch)
+            total, count = network.losses(batch)
             loss = total.sum() / count.sum().clamp(min=1)
             optimizer.zero_grad()
             loss.backward()

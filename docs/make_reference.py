@@ -6,14 +6,16 @@ python docs/make_reference.py
 from __future__ import annotations
 
 import inspect
+import re
 from pathlib import Path
 from typing import Any
 
 import forecaster as fc
-from forecaster.api import Model, data_options, descriptions
+from forecaster.api import Model
 from forecaster.cli import VERBS, load_verb
 from forecaster.config import DataConfig
 from forecaster.forecast.result import Result
+from forecaster.options import DataOptions
 
 HEAD = """# Reference
 
@@ -99,10 +101,20 @@ def render_api() -> str:
 
 
 def _function(name: str, function: Any) -> str:
-    own = {key: text for key, text in descriptions(function).items() if key not in data_options()}
-    rows = "".join(f"| `{key}` | {text.replace('|', chr(92) + '|')} |\n" for key, text in own.items())
+    rows = "".join(
+        f"| `{key}` | {text.replace('|', chr(92) + '|')} |\n"
+        for key, text in _descriptions(function).items()
+        if key not in DataOptions.__annotations__
+    )
     table = f"\n| option | |\n|---|---|\n{rows}" if rows else ""
     return f"\n## {name}\n\n`{name}{_signature(function)}`: {_first_line(function)}\n{table}"
+
+
+def _descriptions(function: Any) -> dict[str, str]:
+    """The description of each parameter in the `Args:` of a docstring."""
+    section = re.split(r"\n\w+:\n", f"{inspect.getdoc(function)}\n".partition("\nArgs:\n")[2])[0]
+    entries = re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", section, flags=re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in entries}
 
 
 def _signature(function: Any) -> str:
@@ -110,7 +122,8 @@ def _signature(function: Any) -> str:
     given = [
         part.replace(annotation=inspect.Parameter.empty)
         for part in inspect.signature(function).parameters.values()
-        if part.name != "self" and (part.name not in data_options() or function.__name__ == "__init__")
+        if part.name != "self"
+        and (part.name not in DataOptions.__annotations__ or function.__name__ == "__init__")
     ]
     return str(inspect.Signature(given)).replace("|", "\\|")
 

@@ -11,8 +11,8 @@ Example:
     >>> model = fc.fit("sales.csv", horizon=28, known=["price", "promo"])   # doctest: +SKIP
     >>> model.predict("sales.csv", future="promos.csv").frame               # doctest: +SKIP
 
-Imports flow one way: cli → api → runs → fitting → evaluation → forecast → model → windows → panel →
-config → arguments → errors. Nothing heavy is loaded before it is needed.
+Imports flow one way: cli → api → options → runs → fitting → evaluation → forecast → model → windows → panel
+→ config → arguments → errors. Nothing heavy is loaded before it is needed.
 """
 
 from __future__ import annotations

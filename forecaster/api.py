@@ -2,23 +2,33 @@
 
 Tables go in as a path, a glob, or a pandas, polars or Arrow frame; forecasts and scores come out as
 the same kind of frame. The command line takes its options, their defaults and their help from the
-signatures and docstrings here, so this module imports only the settings at start-up.
+signatures here, so this module imports only the settings at start-up. Annotations are values, as in
+options.py: names that only type checkers import stand in quotes.
 """
 
-from __future__ import annotations
-
-import re
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
-from functools import cache, wraps
-from inspect import Parameter, getdoc, signature
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
-from forecaster.arguments import Date, Label, Shard, typed
+from forecaster import options
+from forecaster.arguments import Date, Function, typed
 from forecaster.config import (
     Config,
-    DataConfig,
     TrackingConfig,
     config_from,
     load_preset,
@@ -26,6 +36,7 @@ from forecaster.config import (
     required_horizon,
 )
 from forecaster.errors import ConfigError, DataError, check_count
+from forecaster.options import DataOptions, Option, public
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,104 +49,41 @@ if TYPE_CHECKING:
     from forecaster.forecast.explain import Explanation
     from forecaster.forecast.forecast import Forecast
     from forecaster.forecast.labelling import LabelExplanation, Labelling
-    from forecaster.forecast.predictor import ForecastWindow, Progress
     from forecaster.model.ensemble import Ensemble
     from forecaster.model.label_network import LabelEnsemble
     from forecaster.panel.findings import Finding
+    from forecaster.panel.frames import AnyFrame
     from forecaster.panel.panel import Panel
-    from forecaster.runs.batch_predict import BatchResult, Engine
+    from forecaster.runs.batch_predict import BatchResult
     from forecaster.runs.pipeline import BacktestOptions
     from forecaster.runs.registry import Published
     from forecaster.runs.resume import FitRequest
     from forecaster.runs.tune.outcome import Outcome
-else:  # what options are checked against, without loading these modules
-    Progress = Engine = Callable[..., Any]
 
-Settings = str | Path | Mapping[str, Any] | Config
-Presets = Mapping[str, Settings] | str | Path | Sequence[str | Path]
+shell_command: ContextVar[str | None] = ContextVar("shell_command", default=None)
+"""The command line that calls a function here, for its report or file; None = Python calls it."""
 
-_DEVICE = 'Literal["cpu", "cuda"] | None'
-Function = TypeVar("Function", bound=Callable[..., Any])
+FitOptions = ParamSpec("FitOptions")
 Kind = TypeVar("Kind", "Ensemble", "LabelEnsemble")
 
-_COMMON = {
-    "data": "CSV, Parquet or Arrow file, folder, URL or glob. Or a pandas, polars or Arrow frame.",
-    "horizon": "Steps to forecast. None = as in the config.",
-    "config": "YAML file of settings. Or a mapping, or a Config.",
-    "preset": "Settings below those of the config: best, long, smoke or vanilla.",
-    "experts": "Closed-form experts of the forecast; one alone trains no network, none = the network alone. "
-    "None = all that suit the table.",
-    "future": "Table of the covariates known in advance, after the cutoff.",
-    "covariates": "Second table, joined on series and time.",
-    "until": "Hold out all rows after this date.",
-    "cutoff": "Where forecasts start: own (each series' last observation), last (the latest of all), or a "
-    "date.",
-    "only": "Labels of the series wanted, of several key columns joined with /. None = all.",
-    "windows": "Number of cutoffs.",
-    "stride": "Steps between cutoffs. None = the horizon.",
-    "name": "Name of the run in MLflow.",
-    "tracking": "Record the run in MLflow.",
-    "overwrite": "Replace outputs that are there.",
-    "parts": "Keep one file per 1,024 series, in the folder PATH.parts.",
-    "shard": "Make only shard K/N (K from 1) of the parts; the same call without it merges them. Or (K, N).",
-    "devices": "Processes, each with a GPU of its own or a part of the cores. None = one.",
-    "restart": "Discard the parts of an interrupted run.",
-    "engine": "Makes the parts elsewhere, as on a Ray cluster.",
-    "progress": "Called with (series done, series in all).",
-    "quiet": "Print nothing.",
-    "device": "Where it computes. None = a CUDA GPU if there is one.",
-}
-"""Descriptions of the options that several functions have."""
+
+class _Fit(Protocol[FitOptions]):
+    """A function that returns a `Classifier` where a column of labels is declared."""
+
+    @overload
+    def __call__(self, data: object, *, label: str, **options: Any) -> "Classifier": ...  # type: ignore[overload-overlap]
+
+    @overload
+    def __call__(self, *args: FitOptions.args, **options: FitOptions.kwargs) -> "Forecaster": ...
 
 
-@cache
-def data_options() -> dict[str, tuple[Parameter, str]]:
-    """Returns each field of `DataConfig` as a keyword parameter, with its description."""
-    options = {}
-    for name, field in DataConfig.model_fields.items():
-        annotation = DataConfig.__annotations__[name].replace("'", '"')
-        annotation = annotation.replace("tuple[str, ...]", "str | Sequence[str]")
-        annotation = re.sub(r"tuple\[Annotated\[int.*?\], \.\.\.\]", "Sequence[int]", annotation)
-        annotation = "str | Sequence[str] | None" if name == "time" else annotation
-        parameter = Parameter(
-            name, Parameter.KEYWORD_ONLY, default=field.default, annotation=annotation
-        )
-        options[name] = (parameter, " ".join((field.description or "").split()))
-    return options
-
-
-def descriptions(function: Callable[..., Any]) -> dict[str, str]:
-    """Returns the description of each parameter in the `Args:` of a docstring."""
-    section = re.split(r"\n\w+:\n", f"{getdoc(function)}\n".partition("\nArgs:\n")[2])[0]
-    entries = re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", section, flags=re.MULTILINE)
-    return {name: " ".join(text.split()) for name, text in entries}
-
-
-def _public(function: Function) -> Function:
-    """Lists all options of a function of **data_options in its signature and its docstring, and checks them.
-
-    Those that the docstring leaves out are described by `_COMMON` and by the fields of `DataConfig`.
-    """
-    given, fields = signature(function), data_options()
-    own = [part for part in given.parameters.values() if part.kind is not Parameter.VAR_KEYWORD]
-    added = [part for name, (part, _) in fields.items() if name not in given.parameters]
-    function.__signature__ = given.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
-    texts = {name: text for name, (_, text) in fields.items()} | _COMMON | descriptions(function)
-    names = [part.name for part in (*own, *added) if part.name != "self"]
-
-    def listed(section: re.Match[str]) -> str:
-        return "Args:\n" + "".join(f"{section[1]}{name}: {texts[name]}\n" for name in names)
-
-    section = r"Args:\n( +)(?s:.*?)data_options: .*\n"
-    function.__doc__ = re.sub(section, listed, function.__doc__ or "")
-    return typed(function)
+def _by_label(fit: Callable[FitOptions, "Forecaster | Classifier"]) -> _Fit[FitOptions]:
+    """Says to type checkers which model comes back; the options stay declared once."""
+    return cast("_Fit[FitOptions]", fit)
 
 
 def _on_device(function: Function) -> Function:
-    """Adds the option `device` to a function of **data_options."""
-    given = signature(function)
-    option = Parameter("device", Parameter.KEYWORD_ONLY, default=None, annotation=_DEVICE)
-    *own, data_fields = given.parameters.values()
+    """Runs a function on the device that its option `device` names."""
 
     @wraps(function)
     def run(*args: Any, device: str | None = None, **named: Any) -> Any:
@@ -146,78 +94,79 @@ def _on_device(function: Function) -> Function:
         with on_device(device):
             return function(*args, **named)
 
-    run.__signature__ = given.replace(parameters=[*own, option, data_fields])  # type: ignore[attr-defined]
     return run  # type: ignore[return-value]
 
 
-@overload
-def fit(
-    data: object = None, horizon: int | None = None, *, label: None = None, **options: Any
-) -> Forecaster: ...
-
-
-@overload
-def fit(data: object = None, *, label: str, **options: Any) -> Classifier: ...
-
-
-@_public
+@_by_label
+@public
 @_on_device
 def fit(
-    data: object = None,
-    horizon: int | None = None,
+    data: options.Table,
+    horizon: options.Horizon = None,
     *,
-    config: Settings | None = None,
-    preset: str | None = None,
-    future: object = None,
-    covariates: object = None,
-    until: Date | None = None,
-    out: str | Path | None = None,
-    overwrite: bool = False,
-    warm_start: Forecaster | str | Path | None = None,
-    resume: str | Path | None = None,
-    restart: bool = False,
-    checkpoint_every: int | None = None,
-    devices: int | None = None,
-    nodes: int | None = None,
-    precision: Literal["full", "bf16"] | None = None,
-    compile: bool = False,
-    budget: str | float | None = None,
-    experts: str | Sequence[str] | None = None,
-    lower: float | None = None,
-    upper: float | None = None,
-    integer: bool = False,
-    report: str | Path | None = None,
-    tracking: bool = True,
-    name: str | None = None,
-    quiet: bool = False,
-    **data_options: Any,
-) -> Forecaster | Classifier:
+    config: options.Settings = None,
+    preset: options.Preset = None,
+    future: options.Future = None,
+    covariates: options.Covariates = None,
+    until: options.Until = None,
+    out: Annotated[options.PathLike | None, Option("Folder for the model.")] = None,
+    overwrite: Annotated[bool, Option("Replace the model in `out`, and the page.")] = False,
+    warm_start: Annotated[
+        "Forecaster | options.PathLike | None",
+        Option("Model, or folder of one, whose weights the training starts from."),
+    ] = None,
+    restart: Annotated[
+        bool, Option("Discard the interrupted fit in `out`, instead of resuming it.")
+    ] = False,
+    checkpoint_every: Annotated[
+        int | None, Option("Steps between checkpoints. None = one every 10 minutes.")
+    ] = None,
+    devices: Annotated[
+        int | None, Option("Processes on each machine that train together. None = one.")
+    ] = None,
+    nodes: Annotated[
+        int | None, Option("Machines that train together, under torchrun. None = one.")
+    ] = None,
+    precision: Annotated[
+        Literal["full", "bf16"] | None,
+        Option("Matrix products in training: full (float32) or bf16. None = full."),
+    ] = None,
+    compile: Annotated[
+        bool, Option("Compile the training loss with torch; pays on a GPU in a long fit.")
+    ] = False,
+    budget: Annotated[
+        str | float | None,
+        Option(
+            "Time for the training, as 90s, 10m or 1h; the steps are lowered to what fits in.",
+            metavar="DURATION",
+        ),
+    ] = None,
+    experts: options.Experts = None,
+    lower: Annotated[float | None, Option("Smallest value of a forecast.")] = None,
+    upper: Annotated[float | None, Option("Largest value of a forecast.")] = None,
+    integer: Annotated[bool, Option("Round forecasts to whole numbers.")] = False,
+    report: Annotated[
+        options.PathLike | None,
+        Option("HTML page about the validation windows; `out` has one anyway."),
+    ] = None,
+    tracking: options.Tracking = True,
+    name: Annotated[
+        str | None,
+        Option("Name of the run in MLflow. None = that of the folder or the table."),
+    ] = None,
+    quiet: options.Quiet = False,
+    device: options.Device = None,
+    **data_options: Unpack[DataOptions],
+) -> "Forecaster | Classifier":
     """Returns a model fitted to a table; a `Classifier` where a column of labels is declared.
 
-    Args:
-        out: Folder for the model.
-        overwrite: Replace the model in `out`, and the page.
-        warm_start: Model, or folder of one, whose weights the training starts from.
-        resume: Resume the interrupted fit of this `out`; data and settings are those of its start.
-        restart: Discard the interrupted fit in `out`.
-        checkpoint_every: Steps between checkpoints. None = one every 10 minutes.
-        devices: Processes on each machine that train together. None = one.
-        nodes: Machines that train together, under torchrun. None = one.
-        precision: Matrix products in training: full (float32) or bf16. None = full.
-        compile: Compile the training loss with torch; pays on a GPU in a long fit.
-        budget: Time for the training, as 90s, 10m or 1h; the steps are lowered to what fits in.
-        lower: Smallest value of a forecast.
-        upper: Largest value of a forecast.
-        integer: Round forecasts to whole numbers.
-        report: HTML page about the validation windows; `out` has one anyway.
-        name: Name of the run in MLflow. None = that of the folder or the table.
-        data_options: fields of `DataConfig`.
+    The same call with the same `out` resumes a fit that was interrupted.
 
     Raises:
         DataError: the table cannot be understood.
-        ConfigError: a setting is wrong.
+        ConfigError: a setting is wrong, or another fit was interrupted in `out`.
         FitError: the loss is not finite.
-        OutputError: `out` cannot be written or exists, or another fit writes it or was interrupted there.
+        OutputError: `out` cannot be written or exists, or another fit writes it.
 
     Example:
         >>> model = fit("sales.csv", horizon=28, known=["price"])   # doctest: +SKIP
@@ -227,39 +176,33 @@ def fit(
     from forecaster.forecast.model_folder import check_target
     from forecaster.panel.findings import check_paths
 
+    target = {"lower": lower, "upper": upper, "integer": integer or None}
     settings = config_from(config, horizon, data_options, preset)
-    bounds = {"lower": lower, "upper": upper, "integer": integer or None}
-    settings = settings.replaced(
-        target={key: bound for key, bound in bounds.items() if bound is not None}
-    )
-    settings = _tracked(_with_experts(settings, experts), tracking)
-    if budget is not None:
-        settings = settings.replaced(fit={"budget_seconds": parse_duration(budget, "--budget")})
+    settings = _with_options(settings, tracking, experts, budget, target)
     if precision not in (None, "full", "bf16"):
         raise ConfigError(f"precision {precision!r}: expected full or bf16")
     check_count(checkpoint_every, "checkpoint_every")
-    if out is None and resume is None and (checkpoint_every is not None or restart):
+    if out is None and (checkpoint_every is not None or restart):
         raise ConfigError("checkpoint_every and restart need out, a folder to save to")
     if out is not None:
-        check_target(Path(out), overwrite or resume is not None)
+        check_target(Path(out), overwrite)
     page = _checked_page(report, data, overwrite)
-    labels = settings.data.label
-    if labels is not None:
+    label = settings.data.label
+    if label is not None:
         given = {"warm_start": warm_start, "report": report, "budget": budget, "future": future}
-        refuse(given, f"a fit to labels (--label {labels})")
-    if resume is None:
-        check_paths(data, future, covariates)
-        if isinstance(warm_start, str | Path):
-            _check_model(warm_start)
-        elif warm_start is None and labels is None:
-            required_horizon(settings)
+        refuse(given, f"a fit to labels (--label {label})")
+    check_paths(data, future, covariates)
+    if isinstance(warm_start, str | Path):
+        _check_model(warm_start)
+    elif warm_start is None and label is None:
+        required_horizon(settings)
 
     # Heavy, so imported after all that is quickly refused.
     from forecaster.fitting.distributed import find_distributed_context, only_rank_zero_prints
     from forecaster.fitting.train import TrainingContext
     from forecaster.runs.console import Screen
     from forecaster.runs.pipeline import run_fit
-    from forecaster.runs.resume import FitRequest, resumable_fit
+    from forecaster.runs.resume import FitRequest, claimed
 
     distributed = find_distributed_context(devices, nodes)
     held_out = None if until is None else _date_text(until, "until")
@@ -268,83 +211,81 @@ def fit(
     )
     with ExitStack() as stack:
         run = None
-        if out is not None or resume is not None:
+        if out is not None:
             stack.enter_context(only_rank_zero_prints(distributed))
-            folder, begun = (None if path is None else Path(path) for path in (out, resume))
-            run = stack.enter_context(
-                resumable_fit(request, folder, begun, restart, distributed.is_main)
-            )
-            assert run.request is not None
-            request = run.request
-        if request.data is None:
-            raise ConfigError("data: expected a table: a path, a glob or a frame")
+            run = stack.enter_context(claimed(Path(out), request, restart, distributed.is_main))
         console = Screen(quiet=quiet or not distributed.is_main)
         with console.stage("reading the table"):
-            start = _artifact_of(request.start)
+            start = _artifact_of(warm_start)
             settings, panel = _open(request)
         folder = None if run is None else run.out
-        context = TrainingContext(
-            distributed=distributed, bf16=request.precision == "bf16", compiled=request.compile
-        )
+        context = TrainingContext(distributed=distributed, bf16=precision == "bf16", compiled=compile)
         command = "fc.fit(...)" if folder is None else request.command(folder)
         artifact = run_fit(panel, settings, folder, console, start, run, context, page, name, command)
         return _model_of(artifact, settings.tracking)
 
 
-@_public
+@public
 @_on_device
 def tune(
-    data: object,
-    horizon: int | None = None,
-    trials: int = 50,
+    data: options.Table,
+    horizon: options.Horizon = None,
+    trials: Annotated[int, Option("Number of trials in all, those of earlier calls included.")] = 50,
     *,
-    space: str | Path | Mapping[str, Any] | None = None,
-    config: Settings | None = None,
-    preset: str | None = None,
-    study: str | None = None,
-    storage: str | Path | None = None,
-    workers: int = 1,
-    sampler: Literal["tpe", "gp", "random"] = "tpe",
-    pruner: Literal["asha", "hyperband", "none"] | None = None,
-    metrics: str | Sequence[str] | None = None,
-    timeout: str | float | None = None,
-    seed: int = 0,
-    until: Date | None = None,
-    future: object = None,
-    covariates: object = None,
-    out: str | Path | None = None,
-    overwrite: bool = False,
-    register: str | None = None,
-    refit: bool = True,
-    command: str = "fc.tune(...)",
-    tracking: bool = True,
-    quiet: bool = False,
-    **data_options: Any,
-) -> Study:
+    space: Annotated[
+        options.PathLike | Mapping[str, Any] | None,
+        Option(
+            "YAML file of the settings to search. Or a mapping. None = configs/sweeps/default.yaml."
+        ),
+    ] = None,
+    config: Annotated[
+        options.SettingsLike | None,
+        Option("YAML file of settings, those of the first trial. Or a mapping, or a Config."),
+    ] = None,
+    preset: options.Preset = None,
+    study: Annotated[
+        str | None, Option("Name of the study. None = from the table and the horizon.")
+    ] = None,
+    storage: Annotated[
+        options.PathLike | None,
+        Option("Journal file or database address. None = a journal in studies/.", metavar="URL"),
+    ] = None,
+    workers: Annotated[int, Option("Number of processes, one device each.")] = 1,
+    sampler: Annotated[
+        Literal["tpe", "gp", "random"], Option("Proposes the settings of a trial.")
+    ] = "tpe",
+    pruner: Annotated[
+        Literal["asha", "hyperband", "none"] | None,
+        Option("Stops trials that fall behind. None = asha where losses are comparable."),
+    ] = None,
+    metrics: Annotated[
+        options.Columns | None,
+        Option(
+            "Score to minimise: WQL, MASE, MSE, MAE, RMSE or sMAPE; several make a Pareto study. "
+            "None = WQL, or log_loss of held-out labels."
+        ),
+    ] = None,
+    timeout: Annotated[
+        str | float | None,
+        Option("Time after which no trial starts, as 45m or 2h.", metavar="DURATION"),
+    ] = None,
+    seed: Annotated[int, Option("Seed of the sampler.", least=0)] = 0,
+    until: options.Until = None,
+    future: options.Future = None,
+    covariates: options.Covariates = None,
+    out: Annotated[options.PathLike | None, Option("Folder for a model of the best settings.")] = None,
+    overwrite: Annotated[bool, Option("Replace the model in `out`.")] = False,
+    register: Annotated[str | None, Option("Register that model in MLflow under this name.")] = None,
+    refit: Annotated[bool, Option("Fit a model with the best settings.")] = True,
+    tracking: options.Tracking = True,
+    quiet: options.Quiet = False,
+    device: options.Device = None,
+    **data_options: Unpack[DataOptions],
+) -> "Study":
     """Returns the study of a search for better settings than those of a config.
 
     Each trial is fitted and then scored on later rows of the table; trial 0 is the config as it is. The
     same call continues the study of that name.
-
-    Args:
-        trials: Number of trials in all, those of earlier calls included.
-        space: YAML file of the settings to search. Or a mapping. None = configs/sweeps/default.yaml.
-        config: YAML file of settings, those of the first trial. Or a mapping, or a Config.
-        study: Name of the study. None = from the table and the horizon.
-        storage: Journal file or database address. None = a journal in studies/.
-        workers: Number of processes, one device each.
-        sampler: Proposes the settings of a trial.
-        pruner: Stops trials that fall behind. None = asha where losses are comparable.
-        metrics: Score to minimise: WQL, MASE, MSE, MAE, RMSE or sMAPE; several make a Pareto study. None =
-            WQL, or log_loss of held-out labels.
-        timeout: Time after which no trial starts, as 45m or 2h.
-        seed: Seed of the sampler.
-        out: Folder for a model of the best settings.
-        overwrite: Replace the model in `out`.
-        register: Register that model in MLflow under this name.
-        refit: Fit a model with the best settings.
-        command: Command that is written into the file of the best settings.
-        data_options: fields of `DataConfig`.
 
     Raises:
         DataError: the table cannot be understood, or is too short.
@@ -362,7 +303,7 @@ def tune(
     folder = None if out is None else Path(out)
     if folder is not None:
         check_target(folder, overwrite)
-    settings = _tracked(config_from(config, horizon, data_options, preset), tracking)
+    settings = _with_options(config_from(config, horizon, data_options, preset), tracking)
     if (label := settings.data.label) is None:
         required_horizon(settings)
     else:
@@ -380,33 +321,34 @@ def tune(
     with console.stage("reading the table"):
         request = FitRequest(settings, data, future, covariates, held_out)
         settings, panel = _open(request)
-    options: dict[str, Any] = {"trials": trials, "workers": workers, "sampler": sampler, "seed": seed}
+    numbers: dict[str, Any] = {"trials": trials, "workers": workers, "sampler": sampler, "seed": seed}
     plan = plan_search(
-        panel, settings, request, space, study, storage, pruner, metrics, timeout, **options
+        panel, settings, request, space, study, storage, pruner, metrics, timeout, **numbers
     )
+    command = shell_command.get() or "fc.tune(...)"
     outcome, artifact = run_search(panel, plan, console, folder, register, refit, command)
     return Study(outcome, panel.kind, artifact)
 
 
-@_public
+@public
 def convert(
-    data: object,
-    store: str | Path,
+    data: options.Table,
+    store: Annotated[
+        options.PathLike, Option("Folder for the panel store; it appears whole or not at all.")
+    ],
     *,
-    future: object = None,
-    covariates: object = None,
-    overwrite: bool = False,
-    quiet: bool = False,
-    **data_options: Any,
-) -> Panel:
+    future: Annotated[
+        object,
+        Option("Table of the covariates known in advance; it has to fit in memory."),
+    ] = None,
+    covariates: Annotated[
+        object, Option("Second table, joined on series and time; it has to fit in memory.")
+    ] = None,
+    overwrite: Annotated[bool, Option("Replace the store that is there.")] = False,
+    quiet: options.Quiet = False,
+    **data_options: Unpack[DataOptions],
+) -> "Panel":
     """Writes a table of any size to a folder that `fit`, `predict`, `backtest` and `check` read.
-
-    Args:
-        store: Folder for the panel store; it appears whole or not at all.
-        future: Table of the covariates known in advance; it has to fit in memory.
-        covariates: Second table, joined on series and time; it has to fit in memory.
-        overwrite: Replace the store that is there.
-        data_options: fields of `DataConfig`.
 
     Raises:
         DataError: the table cannot be understood.
@@ -439,36 +381,34 @@ def convert(
     return panel
 
 
-@_public
+@public
 @_on_device
 def backtest(
-    data: object,
-    horizon: int | None = None,
-    windows: int = 8,
-    refit: Literal["once", "each"] = "once",
+    data: options.Table,
+    horizon: options.Horizon = None,
+    windows: options.Windows = 8,
+    refit: options.Refit = "once",
     *,
-    config: Settings | None = None,
-    preset: str | None = None,
-    experts: str | Sequence[str] | None = None,
-    presets: Presets | None = None,
-    stride: int | None = None,
-    covariates: object = None,
-    only: Label | Sequence[Label] | None = None,
-    quiet: bool = False,
-    tracking: bool = True,
-    name: str | None = None,
-    command: str | None = None,
-    **data_options: Any,
-) -> Backtest:
+    config: options.Settings = None,
+    preset: options.Preset = None,
+    experts: options.Experts = None,
+    presets: Annotated[
+        options.Presets | None,
+        Option(
+            "Further presets or YAML files of settings, for a leaderboard. Or settings by name. "
+            "None = no leaderboard."
+        ),
+    ] = None,
+    stride: options.Stride = None,
+    covariates: options.Covariates = None,
+    only: options.Scored = None,
+    quiet: options.Quiet = False,
+    tracking: options.Tracking = True,
+    name: options.Name = None,
+    device: options.Device = None,
+    **data_options: Unpack[DataOptions],
+) -> "Backtest":
     """Returns forecasts at past cutoffs with the truth beside them, and scores: of a config, not a model.
-
-    Args:
-        refit: Fit before the first cutoff (once), or before each.
-        presets: Further presets or YAML files of settings, for a leaderboard. Or settings by name. None = no
-            leaderboard.
-        only: Labels of the series to score; fits read all. None = all.
-        command: Command that is written into the report.
-        data_options: fields of `DataConfig`.
 
     Raises:
         ConfigError: a setting is wrong.
@@ -479,8 +419,8 @@ def backtest(
     """
     from forecaster.panel.findings import check_paths
 
-    settings = _with_experts(config_from(config, horizon, data_options, preset), experts)
-    settings = _tracked(settings, tracking)
+    settings = config_from(config, horizon, data_options, preset)
+    settings = _with_options(settings, tracking, experts)
     if settings.data.label is not None:
         raise ConfigError(
             "label: expected a saved model and a table with labels to score it on, found settings: fit "
@@ -492,19 +432,19 @@ def backtest(
     from forecaster.runs.pipeline import BacktestOptions, run_backtest_pipeline
     from forecaster.runs.resume import FitRequest
 
-    options = BacktestOptions(windows, refit, stride, None, only)
+    scoring = BacktestOptions(windows, refit, stride, None, only)
     contenders = None if presets is None else _presets(presets, settings)
     settings, panel = _open(FitRequest(settings, data, covariates=covariates))
     source = (data, settings.data, covariates)
     more: dict[str, Any] = {"horizon": horizon, "config": config, "preset": preset, "experts": experts}
     more |= {"presets": presets, "covariates": covariates} | data_options
-    command = command or _call("fc.backtest", data, options, **more)
+    command = shell_command.get() or _call("fc.backtest", data, scoring, **more)
     return run_backtest_pipeline(
-        settings, panel, options, settings.tracking, source, quiet, name, command, contenders
+        settings, panel, scoring, settings.tracking, source, quiet, name, command, contenders
     )
 
 
-def _presets(presets: Presets, settings: Config) -> dict[str, Config]:
+def _presets(presets: options.Presets, settings: Config) -> dict[str, Config]:
     """Returns configs by name that differ from some settings in how a model is made alone."""
     if not isinstance(presets, Mapping):
         files = [presets] if isinstance(presets, str | Path) else presets
@@ -519,23 +459,36 @@ def _presets(presets: Presets, settings: Config) -> dict[str, Config]:
     }
 
 
-def _preset(given: Settings) -> Config:
+def _preset(given: options.SettingsLike) -> Config:
     """Returns the config of a preset: a bare word is a name, a file has a suffix or a folder."""
     bare = isinstance(given, str) and given == Path(given).stem
     return load_preset(str(given)) if bare else config_from(given, None, {})
 
 
-@typed
+@public
 def compare(
-    data: object, horizon: int | None = None, *, presets: Presets = (), **options: Any
-) -> Leaderboard:
+    data: options.Table,
+    horizon: options.Horizon = None,
+    *,
+    presets: Annotated[
+        options.Presets,
+        Option("Further presets or YAML files of settings, a row each. Or settings by name."),
+    ] = (),
+    windows: options.Windows = 8,
+    refit: options.Refit = "once",
+    config: options.Settings = None,
+    preset: options.Preset = None,
+    experts: options.Experts = None,
+    stride: options.Stride = None,
+    covariates: options.Covariates = None,
+    only: options.Scored = None,
+    quiet: options.Quiet = False,
+    tracking: options.Tracking = True,
+    name: options.Name = None,
+    device: options.Device = None,
+    **data_options: Unpack[DataOptions],
+) -> "Leaderboard":
     """Returns the backtest of a config beside presets, all experts of the table, and baselines.
-
-    Args:
-        data: CSV, Parquet or Arrow file, folder, URL or glob. Or a pandas, polars or Arrow frame.
-        horizon: Steps to forecast. None = as in the config.
-        presets: Further presets or YAML files of settings, a row each. Or settings by name.
-        options: those of `backtest`, as windows=8 or config="my.yaml".
 
     Raises:
         ConfigError: a setting is wrong.
@@ -544,35 +497,52 @@ def compare(
     Example:
         >>> compare("sales.csv", 28, presets=["best", "my.yaml"]).summary   # doctest: +SKIP
     """
-    return cast("Leaderboard", backtest(data, horizon, presets=presets, **options))
+    scores = backtest(
+        data,
+        horizon,
+        windows,
+        refit,
+        config=config,
+        preset=preset,
+        experts=experts,
+        presets=presets,
+        stride=stride,
+        covariates=covariates,
+        only=only,
+        quiet=quiet,
+        tracking=tracking,
+        name=name,
+        device=device,
+        **data_options,
+    )
+    return cast("Leaderboard", scores)
 
 
-def _call(function: str, data: object, options: BacktestOptions, **more: object) -> str:
+def _call(function: str, data: object, scoring: "BacktestOptions", **more: object) -> str:
     """Returns a call in Python; objects that have no literal are named by their parameter."""
 
     def literal(name: str, value: object) -> str:
         value = str(value) if isinstance(value, Path) else value
         return repr(value) if isinstance(value, str | int | float | Sequence | Mapping) else name
 
-    given = {name: value for name, value in (vars(options) | more).items() if value is not None}
+    given = {name: value for name, value in (vars(scoring) | more).items() if value is not None}
     words = (f"{name}={literal(name, value)}" for name, value in given.items())
     return f"{function}({', '.join([literal('data', data), *words])})"
 
 
-@_public
+@public
 def check(
-    data: object,
-    horizon: int | None = None,
+    data: options.Table,
+    horizon: Annotated[
+        int | None,
+        Option("Steps that will be forecast, to find series too short for it."),
+    ] = None,
     *,
-    future: object = None,
-    covariates: object = None,
-    **data_options: Any,
-) -> TableCheck:
+    future: options.Future = None,
+    covariates: options.Covariates = None,
+    **data_options: Unpack[DataOptions],
+) -> "TableCheck":
     """Returns what is remarkable about a table, worst first, and the roles of its columns.
-
-    Args:
-        horizon: Steps that will be forecast, to find series too short for it.
-        data_options: fields of `DataConfig`.
 
     Raises:
         DataError: the table cannot be understood at all.
@@ -588,7 +558,7 @@ def check(
 class TableCheck(list["Finding"]):
     """Findings on a table, worst first; printed as `forecaster check` prints them."""
 
-    def __init__(self, findings: Sequence[Finding], panel: Panel):
+    def __init__(self, findings: Sequence["Finding"], panel: "Panel"):
         super().__init__(findings)
         self.panel = panel
 
@@ -604,7 +574,7 @@ class TableCheck(list["Finding"]):
 
 
 @typed
-def load(path: str | Path) -> Forecaster | Classifier:
+def load(path: str | Path) -> "Forecaster | Classifier":
     """Returns the model saved in a folder, or registered in MLflow; runs no code from there.
 
     A model that was fitted to labels is a `Classifier`.
@@ -627,8 +597,8 @@ def load(path: str | Path) -> Forecaster | Classifier:
 
 
 def _model_of(
-    artifact: Artifact[Any], tracking: TrackingConfig | None = None
-) -> Forecaster | Classifier:
+    artifact: "Artifact[Any]", tracking: TrackingConfig | None = None
+) -> "Forecaster | Classifier":
     from forecaster.forecast.artifact import is_forecaster
 
     return Forecaster(artifact, tracking) if is_forecaster(artifact) else Classifier(artifact, tracking)
@@ -651,15 +621,24 @@ def _check_model(path: str | Path) -> bool:
     return registered
 
 
-def _with_experts(config: Config, experts: str | Sequence[str] | None) -> Config:
-    if experts is None:
-        return config
-    names = [experts] if isinstance(experts, str) else [*experts]
-    return config.replaced(model={"experts": [] if names == ["none"] else names})
-
-
-def _tracked(config: Config, tracking: bool) -> Config:
-    return config if tracking else config.replaced(tracking={"enabled": False})
+def _with_options(
+    config: Config,
+    tracking: bool,
+    experts: options.Columns | None = None,
+    budget: str | float | None = None,
+    target: Mapping[str, float | None] | None = None,
+) -> Config:
+    """Returns a config with what options say in the place of settings; None = nothing."""
+    bounds = {name: bound for name, bound in (target or {}).items() if bound is not None}
+    sections: dict[str, dict[str, Any]] = {"target": bounds} if bounds else {}
+    if experts is not None:
+        names = [experts] if isinstance(experts, str) else [*experts]
+        sections["model"] = {"experts": [] if names == ["none"] else names}
+    if budget is not None:
+        sections["fit"] = {"budget_seconds": parse_duration(budget, "--budget")}
+    if not tracking:
+        sections["tracking"] = {"enabled": False}
+    return config.replaced(**sections) if sections else config
 
 
 def _date_text(date: object, name: str) -> str:
@@ -682,7 +661,7 @@ def _checked_page(path: str | Path | None, data: object, overwrite: bool) -> Pat
     return Path(path)
 
 
-def _open(asked: FitRequest) -> tuple[Config, Panel]:
+def _open(asked: "FitRequest") -> "tuple[Config, Panel]":
     """Returns the table without its holdout, and the config with the settings of a store."""
     from forecaster.panel.build import open_panel, with_roles_until
     from forecaster.panel.store import as_converted
@@ -698,7 +677,7 @@ def _open(asked: FitRequest) -> tuple[Config, Panel]:
     return config, panel
 
 
-def _artifact_of(model: object) -> Artifact | None:
+def _artifact_of(model: object) -> "Artifact | None":
     """Returns the artifact of a model, or of the folder of one."""
     if isinstance(model, str | Path):
         model = load(model)
@@ -716,7 +695,7 @@ class Model(Generic[Kind]):
     otherwise, or another format.
     """
 
-    def __init__(self, artifact: Artifact[Kind], tracking: TrackingConfig | None = None):
+    def __init__(self, artifact: "Artifact[Kind]", tracking: TrackingConfig | None = None):
         self.artifact: Artifact[Kind] = artifact
         self.tracking = tracking or TrackingConfig()
         """Where its runs are recorded."""
@@ -748,7 +727,7 @@ class Model(Generic[Kind]):
     @typed
     def export(
         self, name: str, tracking: TrackingConfig | None = None, champion: bool = False
-    ) -> Published:
+    ) -> "Published":
         """Registers the model in MLflow, for `mlflow models serve` and `load` by its name.
 
         Args:
@@ -795,41 +774,40 @@ class Forecaster(Model["Ensemble"]):
         schema = self.artifact.schema
         return f"Forecaster({', '.join(schema.target)}: {self.artifact.horizon} steps of {schema.freq})"
 
-    @_public
+    @public
     def open(
-        self, data: object, future: object = None, covariates: object = None, **data_options: Any
-    ) -> Panel:
-        """Returns a table opened with this model's roles, categories and frequency.
-
-        Args:
-            data_options: fields of `DataConfig`.
-        """
+        self,
+        data: options.Table,
+        future: options.Future = None,
+        covariates: options.Covariates = None,
+        **data_options: Unpack[DataOptions],
+    ) -> "Panel":
+        """Returns a table opened with this model's roles, categories and frequency."""
         from forecaster.forecast.source import Source
 
         return Source(data, future, covariates, data_options).panel(self.artifact)
 
-    @_public
+    @public
     @_on_device
     def predict(
         self,
-        data: object,
-        future: object = None,
-        covariates: object = None,
-        cutoff: Date = "own",
-        horizon: int | None = None,
-        progress: Progress | None = None,
-        samples: int | None = None,
-        seed: int = 0,
-        only: Label | Sequence[Label] | None = None,
-        **data_options: Any,
-    ) -> Forecast:
+        data: options.Table,
+        future: options.Future = None,
+        covariates: options.Covariates = None,
+        cutoff: options.Cutoff = "own",
+        horizon: options.FittedHorizon = None,
+        progress: options.Progress = None,
+        samples: Annotated[
+            int | None,
+            Option("Sample paths to keep in `Forecast.samples`; they need an autoregressive decoder."),
+        ] = None,
+        seed: options.PathSeed = 0,
+        only: options.Only = None,
+        *,
+        device: options.Device = None,
+        **data_options: Unpack[DataOptions],
+    ) -> "Forecast":
         """Returns the forecast of every series in a table, or of some.
-
-        Args:
-            horizon: Steps to forecast. None = as fitted; more need an autoregressive decoder.
-            samples: Sample paths to keep in `Forecast.samples`; they need an autoregressive decoder.
-            seed: Seed of the sample paths.
-            data_options: fields of `DataConfig`.
 
         Raises:
             DataError: the table does not fit the model, or a known covariate is missing.
@@ -841,40 +819,40 @@ class Forecaster(Model["Ensemble"]):
         panel = self.open(data, future, covariates, **data_options)
         return Predictor(self.artifact).predict(panel, start, horizon, progress, samples, seed, only)
 
-    @_public
+    @public
     @_on_device
     def predict_to(
         self,
-        path: str | Path,
-        data: object,
-        future: object = None,
-        covariates: object = None,
-        cutoff: Date = "own",
-        horizon: int | None = None,
-        samples: int | None = None,
-        seed: int = 0,
-        only: Label | Sequence[Label] | None = None,
-        parts: bool = False,
-        shard: Shard | None = None,
-        devices: int | None = None,
-        restart: bool = False,
-        engine: Engine | None = None,
-        overwrite: bool = False,
-        progress: Progress | None = None,
-        **data_options: Any,
-    ) -> BatchResult:
+        path: Annotated[options.PathLike, Option("File for the forecasts: .csv or .parquet.")],
+        data: Annotated[
+            object,
+            Option(
+                "History, with the columns the model was fitted to; a store is read block by block."
+            ),
+        ],
+        future: options.Future = None,
+        covariates: options.Covariates = None,
+        cutoff: options.Cutoff = "own",
+        horizon: options.FittedHorizon = None,
+        samples: Annotated[
+            int | None, Option("Write this many joint sample paths per series instead of quantiles.")
+        ] = None,
+        seed: options.PathSeed = 0,
+        only: options.Only = None,
+        parts: options.Parts = False,
+        shard: options.Shard = None,
+        devices: options.Devices = None,
+        restart: options.Restart = False,
+        engine: options.Engine = None,
+        overwrite: Annotated[bool, Option("Replace the file that is there.")] = False,
+        progress: options.Progress = None,
+        *,
+        device: options.Device = None,
+        **data_options: Unpack[DataOptions],
+    ) -> "BatchResult":
         """Writes the forecast of every series of a table of any size to a file, in bounded memory.
 
         The same call resumes one that was killed.
-
-        Args:
-            path: File for the forecasts: .csv or .parquet.
-            data: History, with the columns the model was fitted to; a store is read block by block.
-            horizon: Steps to forecast. None = as fitted; more need an autoregressive decoder.
-            samples: Write this many joint sample paths per series instead of quantiles.
-            seed: Seed of the sample paths.
-            overwrite: Replace the file that is there.
-            data_options: fields of `DataConfig`.
 
         Raises:
             DataError: the table does not fit the model, or a known covariate is missing.
@@ -884,45 +862,45 @@ class Forecaster(Model["Ensemble"]):
         Example:
             >>> model.predict_to("forecasts.parquet", "sales.store").report   # doctest: +SKIP
         """
-        from forecaster.forecast.predictor import resolve_window
         from forecaster.forecast.source import Source
+        from forecaster.forecast.task import ForecastTask
+        from forecaster.forecast.window import resolve_window
         from forecaster.runs.batch_predict import predict_to
 
         start = _date_text(cutoff, "cutoff")
 
-        def window_of(panel: Panel) -> ForecastWindow:
-            return resolve_window(self.artifact, panel, start, horizon, samples, seed)
+        def task_of(panel: "Panel") -> ForecastTask:
+            return ForecastTask(resolve_window(self.artifact, panel, start, horizon, samples, seed))
 
         source = Source(data, future, covariates, data_options, only)
-        division = (parts, shard, devices, restart, engine)
-        return predict_to(self.artifact, Path(path), source, window_of, *division, overwrite, progress)
+        how = (parts, shard, devices, restart, engine, overwrite, progress)
+        return predict_to(self.artifact, Path(path), source, task_of, *how)
 
-    @_public
+    @public
     @_on_device
     def backtest(
         self,
-        data: object,
-        windows: int = 8,
-        refit: Literal["once", "each", "never"] = "once",
-        stride: int | None = None,
-        covariates: object = None,
-        quiet: bool = False,
-        horizon: int | None = None,
-        only: Label | Sequence[Label] | None = None,
-        tracking: bool = True,
-        name: str | None = None,
-        command: str | None = None,
-        **data_options: Any,
-    ) -> Backtest:
+        data: options.Table,
+        windows: options.Windows = 8,
+        refit: Annotated[
+            Literal["once", "each", "never"],
+            Option(
+                "Fit the same settings before the first cutoff (once), before each, or never: use these "
+                "weights, an error where they have seen a scored row."
+            ),
+        ] = "once",
+        stride: options.Stride = None,
+        covariates: options.Covariates = None,
+        quiet: options.Quiet = False,
+        horizon: Annotated[int | None, Option("Leads to score. None = as fitted.")] = None,
+        only: options.Scored = None,
+        tracking: options.Tracking = True,
+        name: options.Name = None,
+        *,
+        device: options.Device = None,
+        **data_options: Unpack[DataOptions],
+    ) -> "Backtest":
         """Returns forecasts at past cutoffs with the truth beside them, and scores.
-
-        Args:
-            refit: Fit the same settings before the first cutoff (once), before each, or never: use
-                these weights, an error where they have seen a scored row.
-            horizon: Leads to score. None = as fitted.
-            only: Labels of the series to score; fits read all. None = all.
-            command: Command that is written into the report.
-            data_options: fields of `DataConfig`.
 
         Raises:
             ConfigError: `refit` is unknown or dishonest, or the horizon is too long for the model.
@@ -932,31 +910,32 @@ class Forecaster(Model["Ensemble"]):
         from forecaster.forecast.source import Source
         from forecaster.runs.pipeline import BacktestOptions, run_backtest_pipeline
 
-        options = BacktestOptions(windows, refit, stride, horizon, only)
+        scoring = BacktestOptions(windows, refit, stride, horizon, only)
         panel = Source(data, None, covariates, data_options).panel(self.artifact)
         source = (data, reading_with(self.artifact.requested.data, data_options), covariates)
-        command = command or _call(
-            "model.backtest", data, options, covariates=covariates, **data_options
+        command = shell_command.get() or _call(
+            "model.backtest", data, scoring, covariates=covariates, **data_options
         )
         store = self._store(tracking)
-        return run_backtest_pipeline(self.artifact, panel, options, store, source, quiet, name, command)
+        return run_backtest_pipeline(self.artifact, panel, scoring, store, source, quiet, name, command)
 
-    @_public
+    @public
     @_on_device
     def detect(
         self,
-        data: object,
-        beyond: float = 1.0,
-        covariates: object = None,
-        only: Label | Sequence[Label] | None = None,
-        progress: Progress | None = None,
-        **data_options: Any,
-    ) -> Labels:
+        data: options.Table,
+        beyond: Annotated[
+            float,
+            Option("Half-widths from the median at which a value is outside; 1 = the band itself."),
+        ] = 1.0,
+        covariates: options.Covariates = None,
+        only: options.Only = None,
+        progress: options.Progress = None,
+        *,
+        device: options.Device = None,
+        **data_options: Unpack[DataOptions],
+    ) -> "Labels":
         """Returns a label for each observed step: inside, above or below the band forecast before it.
-
-        Args:
-            beyond: Half-widths from the median at which a value is outside; 1 = the band itself.
-            data_options: fields of `DataConfig`.
 
         Raises:
             DataError: the table does not fit the model.
@@ -971,24 +950,23 @@ class Forecaster(Model["Ensemble"]):
         panel = Source(data, None, covariates, data_options).panel(self.artifact)
         return detect(self.artifact, panel.only(only), beyond, progress)
 
-    @_public
+    @public
     def explain(
         self,
-        data: object,
-        only: Label | None = None,
-        channel: str | None = None,
-        cutoff: Date = "own",
-        future: object = None,
-        covariates: object = None,
-        **data_options: Any,
-    ) -> Explanation:
+        data: options.Table,
+        only: options.OneSeries = None,
+        channel: Annotated[str | None, Option("Column forecast. None = the first.")] = None,
+        cutoff: Annotated[
+            Date,
+            Option(
+                "Where the forecast starts: own (the last observation) or a date.", metavar="own|DATE"
+            ),
+        ] = "own",
+        future: options.Future = None,
+        covariates: options.Covariates = None,
+        **data_options: Unpack[DataOptions],
+    ) -> "Explanation":
         """Returns the attention weights of one forecast, and how covariates and the past move it.
-
-        Args:
-            only: Label of the series, of several key columns joined with /. None = the only one.
-            channel: Column forecast. None = the first.
-            cutoff: Where the forecast starts: own (the last observation) or a date.
-            data_options: fields of `DataConfig`.
 
         Raises:
             DataError: the table does not fit the model, or has no such series or channel.
@@ -1002,19 +980,16 @@ class Forecaster(Model["Ensemble"]):
         panel = self.open(data, future, covariates, **data_options)
         return explain(self.artifact, panel, only, channel, start)
 
-    @_public
+    @public
     def onnx_inputs(
         self,
-        data: object,
-        future: object = None,
-        covariates: object = None,
-        cutoff: Date = "own",
-        **data_options: Any,
-    ) -> tuple[list[str], dict[str, NDArray[Any]]]:
+        data: options.Table,
+        future: options.Future = None,
+        covariates: options.Covariates = None,
+        cutoff: options.Cutoff = "own",
+        **data_options: Unpack[DataOptions],
+    ) -> "tuple[list[str], dict[str, NDArray[Any]]]":
         """Returns what the file of `export_onnx` reads, from a table.
-
-        Args:
-            data_options: fields of `DataConfig`.
 
         Returns:
             The labels of the series that can be forecast, and by name the inputs, a row for each of them.
@@ -1043,22 +1018,21 @@ class Classifier(Model["LabelEnsemble"]):
         """The labels in words, in the order of the probabilities."""
         return self.artifact.classes
 
-    @_public
+    @public
     @_on_device
     def predict(
         self,
-        data: object,
-        covariates: object = None,
-        progress: Progress | None = None,
-        only: Label | Sequence[Label] | None = None,
-        **data_options: Any,
-    ) -> Labelling:
+        data: options.Table,
+        covariates: options.Covariates = None,
+        progress: options.Progress = None,
+        only: options.Only = None,
+        *,
+        device: options.Device = None,
+        **data_options: Unpack[DataOptions],
+    ) -> "Labelling":
         """Returns the label of every series in a table, or of every step, with probabilities.
 
         A column of labels in the table is not read.
-
-        Args:
-            data_options: fields of `DataConfig`.
 
         Raises:
             DataError: the table does not fit the model.
@@ -1070,56 +1044,56 @@ class Classifier(Model["LabelEnsemble"]):
         found = tuple(audit_panel(panel, labels=True))
         return replace(Labeller(self.artifact).label(panel, progress), findings=found)
 
-    @_public
+    @public
     @_on_device
     def predict_to(
         self,
-        path: str | Path,
-        data: object,
-        covariates: object = None,
-        only: Label | Sequence[Label] | None = None,
-        parts: bool = False,
-        shard: Shard | None = None,
-        devices: int | None = None,
-        restart: bool = False,
-        engine: Engine | None = None,
-        overwrite: bool = False,
-        progress: Progress | None = None,
-        **data_options: Any,
-    ) -> BatchResult:
+        path: Annotated[options.PathLike, Option("File for the labels: .csv or .parquet.")],
+        data: options.Table,
+        covariates: options.Covariates = None,
+        only: options.Only = None,
+        parts: options.Parts = False,
+        shard: options.Shard = None,
+        devices: options.Devices = None,
+        restart: options.Restart = False,
+        engine: options.Engine = None,
+        overwrite: options.Overwrite = False,
+        progress: options.Progress = None,
+        *,
+        device: options.Device = None,
+        **data_options: Unpack[DataOptions],
+    ) -> "BatchResult":
         """Writes the labels of a table of any size to a file, in bounded memory; see `Forecaster.predict_to`.
-
-        Args:
-            path: File for the labels: .csv or .parquet.
-            data_options: fields of `DataConfig`.
 
         Raises:
             DataError: the table does not fit the model.
             OutputError: a file cannot be written or exists, or parts of another prediction are there.
         """
+        from forecaster.forecast.labelling import LabelTask
         from forecaster.forecast.source import Source
         from forecaster.runs.batch_predict import predict_to
 
         source = Source(data, None, covariates, data_options, only)
         how = (parts, shard, devices, restart, engine, overwrite, progress)
-        return predict_to(self.artifact, Path(path), source, lambda panel: None, *how)
+        return predict_to(self.artifact, Path(path), source, lambda panel: LabelTask(), *how)
 
-    @_public
+    @public
     @_on_device
     def backtest(
         self,
-        data: object,
-        covariates: object = None,
-        only: Label | Sequence[Label] | None = None,
-        tracking: bool = True,
-        name: str | None = None,
-        **data_options: Any,
-    ) -> LabelBacktest:
+        data: Annotated[
+            object,
+            Option("Table with labels; series that the fit has seen are left out with a warning."),
+        ],
+        covariates: options.Covariates = None,
+        only: options.Only = None,
+        tracking: options.Tracking = True,
+        name: options.Name = None,
+        *,
+        device: options.Device = None,
+        **data_options: Unpack[DataOptions],
+    ) -> "LabelBacktest":
         """Returns labels of a table with the true ones beside them, and scores.
-
-        Args:
-            data: Table with labels; series that the fit has seen are left out with a warning.
-            data_options: fields of `DataConfig`.
 
         Raises:
             DataError: the table does not fit the model, or has no labels.
@@ -1131,21 +1105,20 @@ class Classifier(Model["LabelEnsemble"]):
         panel = self._open(data, covariates, data_options, labels=True).only(only)
         return backtest_labels(self.artifact, panel, self._store(tracking), name)
 
-    @_public
+    @public
     @_on_device
     def embed(
         self,
-        data: object,
-        covariates: object = None,
-        only: Label | Sequence[Label] | None = None,
-        **data_options: Any,
-    ) -> Any:
+        data: options.Table,
+        covariates: options.Covariates = None,
+        only: options.Only = None,
+        *,
+        device: options.Device = None,
+        **data_options: Unpack[DataOptions],
+    ) -> "AnyFrame":
         """Returns one vector per series, as the kind of frame of the input: keys, v_0, v_1, …
 
         Near vectors belong to series that look alike to the encoder.
-
-        Args:
-            data_options: fields of `DataConfig`.
 
         Raises:
             DataError: the table does not fit the model.
@@ -1160,15 +1133,15 @@ class Classifier(Model["LabelEnsemble"]):
         columns = {f"v_{place}": column for place, column in enumerate(vectors.T)}
         return to_kind(panel.series_frame(**columns), panel.kind, panel.original)
 
-    @_public
+    @public
     def explain(
-        self, data: object, only: Label | None = None, covariates: object = None, **data_options: Any
-    ) -> LabelExplanation:
+        self,
+        data: options.Table,
+        only: options.OneSeries = None,
+        covariates: options.Covariates = None,
+        **data_options: Unpack[DataOptions],
+    ) -> "LabelExplanation":
         """Returns how much each step of a series adds to the probability of its label.
-
-        Args:
-            only: Label of the series, of several key columns joined with /. None = the only one.
-            data_options: fields of `DataConfig`.
 
         Raises:
             DataError: the table does not fit the model, or has no such series.
@@ -1182,7 +1155,7 @@ class Classifier(Model["LabelEnsemble"]):
 
     def _open(
         self, data: object, covariates: object, options: Mapping[str, Any], labels: bool = False
-    ) -> Panel:
+    ) -> "Panel":
         """Returns a table opened with this model's roles, its labels too where they are wanted."""
         from forecaster.forecast.source import Source
 
@@ -1192,7 +1165,7 @@ class Classifier(Model["LabelEnsemble"]):
 class Study:
     """The trials of a search, the best of them, and the preset they are compared with."""
 
-    def __init__(self, outcome: Outcome, kind: str, artifact: Artifact | None):
+    def __init__(self, outcome: "Outcome", kind: str, artifact: "Artifact | None"):
         self._outcome, self._kind, self._artifact = outcome, kind, artifact
 
     def __repr__(self) -> str:
@@ -1221,14 +1194,14 @@ class Study:
         return self._outcome.preset_value
 
     @property
-    def trials(self) -> Any:
+    def trials(self) -> "AnyFrame":
         """A row per trial, as the caller's kind of frame: state, values, seconds, settings, note."""
         from forecaster.panel.frames import frame_of, to_kind
 
         return to_kind(frame_of(self._outcome.columns()), self._kind)
 
     @property
-    def model(self) -> Forecaster | Classifier:
+    def model(self) -> "Forecaster | Classifier":
         """A model of the best config, fitted to all rows.
 
         Raises:

@@ -36,6 +36,8 @@ Shard = str | Annotated[tuple[int, int], Strict(False)]
 """K/N or (K, N), as a list too."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+RETIRED = {"fit": {"resume": "the same command, with the same --out, resumes an interrupted fit"}}
+"""By function, the options that are gone, and what is there instead."""
 _STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)
 _LARGEST = 1 << 63
 """A whole number that no array holds is neither a count nor a seed."""
@@ -56,7 +58,7 @@ def typed(function: Function) -> Function:
 
     Nothing is converted that would change its meaning: "3" and True are no numbers.
     """
-    parameters = signature(function).parameters
+    parameters, retired = signature(function).parameters, RETIRED.get(function.__name__, {})
     positional = [name for name, part in parameters.items() if part.kind is not Parameter.KEYWORD_ONLY]
 
     @cache
@@ -78,6 +80,8 @@ def typed(function: Function) -> Function:
                 faults.append(str(error))
 
         try:
+            for name in retired.keys() & named.keys():
+                raise ConfigError(f"--{name} is retired: {retired[name]}")
             args = tuple(map(settled, chain(positional, repeat("")), args))
             named = {name: settled(name, value) for name, value in named.items()}
             if faults:
@@ -96,8 +100,9 @@ class _Argument:
     def __init__(self, name: str, hint: Any):
         self._option = f"--{name.replace('_', '-')}"
         self._adapter = TypeAdapter(hint, config=_STRICT)
-        self._is_path = Path in kinds_in(hint)
-        self._is_any = hint in (Any, object)
+        kinds = [*kinds_in(hint)]
+        self._is_path = Path in kinds
+        self._is_any = object in kinds or hint is Any
 
     def settled(self, value: Any) -> Any:
         """Returns a value of the type; raises ConfigError where it has another."""

@@ -3,6 +3,8 @@
 import inspect
 import os
 import re
+from collections.abc import Sequence
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import polars as pl
@@ -12,8 +14,9 @@ from forecast import tiny
 from polars.testing import assert_frame_equal
 
 import forecaster as fc
-from forecaster.api import data_options
+from forecaster.arguments import kinds_in
 from forecaster.config import Config, DataConfig, config_from
+from forecaster.options import DataOptions
 
 pytestmark = pytest.mark.usefixtures("undrawn")  # drawing takes most of a small fit
 
@@ -34,30 +37,63 @@ def test_every_public_name_is_there():
         fc.forecats  # noqa: B018
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        *(fc.check, fc.convert, fc.fit, fc.load, fc.tune),
-        *(fc.Forecaster.open, fc.Forecaster.predict, fc.Forecaster.predict_to, fc.Forecaster.backtest),
-        *(fc.Forecaster.detect, fc.Forecaster.explain, fc.Forecaster.export),
-    ],
-    ids=lambda function: function.__qualname__,
-)
-def test_help_shows_every_option_with_its_default_and_a_description(function):
+def _public_functions():
+    classes = (fc.Forecaster, fc.Classifier, fc.Study, fc.Forecast, fc.Backtest, fc.Explanation)
+    owners = [fc, *classes]
+    for owner in owners:
+        for name in fc.__all__ if owner is fc else dir(owner):
+            if inspect.isfunction(value := getattr(owner, name)) and not name.startswith("_"):
+                yield value
+
+
+@pytest.mark.parametrize("function", [*_public_functions()], ids=lambda function: function.__qualname__)
+def test_help_shows_every_option_with_its_type_and_its_default(function):
+    shown = inspect.signature(function).parameters.values()
+    assert all(option.kind not in (option.VAR_KEYWORD, option.VAR_POSITIONAL) for option in shown)
+    assert not any("Annotated" in str(option) or "command" in option.name for option in shown)
+
+
+READING = [
+    function for function in _public_functions() if "series" in inspect.signature(function).parameters
+]
+"""Functions that read a table."""
+
+
+@pytest.mark.parametrize("function", READING, ids=lambda function: function.__qualname__)
+def test_help_describes_every_option(function):
     shown = inspect.signature(function).parameters
-    assert "Unpack" not in str(shown) and not any("**" in str(option) for option in shown.values())
     described = re.findall(r"^ +(\w+): ", function.__doc__.partition("Args:")[2], flags=re.MULTILINE)
     errors = {name for name in described if name.endswith("Error")}
     assert set(described) - errors == set(shown) - {"self"}
 
 
+def test_every_function_that_reads_a_table_takes_the_same_options_of_it():
+    assert len(READING) == 18
+    kinds = get_type_hints(DataOptions)
+    for function in READING:
+        parameters = inspect.signature(function).parameters
+        for name, field in DataConfig.model_fields.items():
+            option = parameters[name]
+            assert option.annotation == kinds[name] and option.default == field.default
+            text = " ".join(field.description.split()).replace("Null = ", "None = ")
+            assert f"\n    {name}: {text}\n" in f"{function.__doc__}\n"
+
+
 def test_the_options_of_a_table_are_the_fields_of_the_config():
-    options, fields = data_options(), DataConfig.model_fields
-    assert list(options) == list(fields)
-    for name, (option, text) in options.items():
-        assert option.default == fields[name].default
-        assert text == " ".join(fields[name].description.split())
-        assert name in inspect.signature(fc.fit).parameters
+    kinds = get_type_hints(DataOptions)
+    assert list(kinds) == list(DataConfig.model_fields)
+    for name, field in DataConfig.model_fields.items():
+        option, setting = (set(kinds_in(kind)) for kind in (kinds[name], field.annotation))
+        assert (type(None) in option) == (type(None) in setting)
+        assert (str in option, int in option) == (str in setting, int in setting)
+        # Where a setting is several names, one alone or any sequence of them is taken.
+        several = {get_origin(kind) for kind in setting} & {tuple}
+        assert any(get_origin(kind) is Sequence for kind in option) >= bool(several)
+        words = [
+            [get_args(kind) for kind in each if get_origin(kind) is Literal]
+            for each in (option, setting)
+        ]
+        assert words[0] == words[1]
 
 
 def test_the_main_job_in_six_lines(tmp_path):
@@ -78,6 +114,17 @@ def test_the_main_job_in_six_lines(tmp_path):
     repeated = again.predict(data, future=future)
     assert tiny.bits(repeated.quantiles) == tiny.bits(forecast.quantiles)
     assert_frame_equal(repeated.frame, forecast.frame, check_exact=True)
+
+
+def test_results_are_pandas_or_polars_frames_whatever_the_table_was():
+    ahead = tiny.ahead()
+    assert ahead.to_polars().equals(ahead.frame)
+    table, future = tiny.shop().to_pandas(), tiny.prices().to_pandas()
+    again = tiny.model().predict(table, future=future)
+    assert again.to_pandas().equals(again.frame) and again.to_pandas().dtypes.equals(again.frame.dtypes)
+    assert again.to_polars().equals(ahead.to_polars())
+    assert ahead.to_pandas().columns.tolist() == ahead.frame.columns
+    assert ahead.to_pandas()["q0.9"].equals(again.frame["q0.9"])
 
 
 def test_the_same_rows_give_the_same_model_whatever_they_come_in(tmp_path):

@@ -13,7 +13,7 @@ import pytest
 from forecast import tiny
 
 import forecaster as fc
-from forecaster.forecast.predictor import resolve_window
+from forecaster.forecast.window import resolve_window
 
 NAME = "bundle_$5_$10"
 

@@ -71,7 +71,7 @@ def test_a_fit_that_was_stopped_on_a_gpu_resumes_there(tmp_path, model, monkeypa
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="stopped"):
         patch.setattr(TrainingBar, "on_train_batch_start", stop)
         fitted(out=tmp_path / "model", checkpoint_every=4)
-    resumed = fc.fit(resume=tmp_path / "model", quiet=True)
+    resumed = fitted(out=tmp_path / "model", checkpoint_every=4)
     assert apart(model.predict(**DEMO), resumed.predict(**DEMO)) < 1e-3
 
 

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 import forecaster as fc
-from forecaster.forecast import predictor
+from forecaster.forecast import runner
 from forecaster.model.learner import Learner
 
 pytestmark = pytest.mark.usefixtures("undrawn")  # drawing takes most of a small fit
@@ -154,7 +154,7 @@ def test_2_the_names_of_series_and_so_their_order_change_nothing():
 
 def test_2_the_size_of_a_batch_changes_next_to_nothing(monkeypatch):
     for size in (1, 2, 3, 64):
-        monkeypatch.setattr(predictor, "_BATCH", size)
+        monkeypatch.setattr(runner, "_BATCH", size)
         np.testing.assert_allclose(_at(tiny.shop()).quantiles, _reference().quantiles, rtol=1e-5)
 
 
@@ -260,8 +260,8 @@ def test_6_a_resumed_fit_ends_as_an_uninterrupted_one(tmp_path, monkeypatch):
         fc.fit("shop.csv", out="model", **options)
     while ends:
         with pytest.raises(SystemExit):
-            fc.fit(resume="model", quiet=True)
-    fc.fit(resume="model", quiet=True)
+            fc.fit("shop.csv", out="model", **options)
+    fc.fit("shop.csv", out="model", **options)
     made, whole = tiny.tree(tmp_path / "model"), tiny.tree(tmp_path / "whole")
     whole["report.html"] = whole["report.html"].replace(b"--out whole", b"--out model")
     assert made == whole

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +14,7 @@ from forecaster.forecast.model_folder import CONTRACT
 from forecaster.forecast.writer import PAGES, PICTURES, ROWS
 
 
-@options.flags_of(api.Forecaster.backtest, "command")
+@options.flags_of(api.Forecaster.backtest)
 def backtest(
     model: Annotated[
         str,
@@ -66,17 +64,16 @@ def backtest(
     from forecaster.config import config_from, load_config
     from forecaster.runs.console import Screen
 
-    command = shlex.join(["forecaster", *sys.argv[1:]])
     result: Any
     loaded = None if data is None else api.load(model)
     if isinstance(loaded, api.Classifier):
         result = loaded.backtest(table, **results.refuse_options(given, "backtest"))
         Screen().print_label_summary(result)
     elif loaded is not None:
-        result = loaded.backtest(table, command=command, **given)
+        result = loaded.backtest(table, **given)
         Screen().print_summary(result)
     else:
         settings = config_from(load_config(config, sets or ()), None, {}, preset)
-        result = api.backtest(table, config=settings, presets=further, command=command, **given)
+        result = api.backtest(table, config=settings, presets=further, **given)
         Screen().print_summary(result)
     results.put(result, out, plot, report)

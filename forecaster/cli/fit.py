@@ -9,15 +9,15 @@ import typer
 
 from forecaster import api
 from forecaster.cli import options
-from forecaster.errors import ConfigError
 
 
 @options.flags_of(api.fit)
 def fit(
     data: Annotated[
-        str | None,
+        str,
         typer.Argument(metavar="DATA", help="CSV, Parquet or Arrow file, folder, URL or quoted glob."),
-    ] = None,
+    ],
+    out: Annotated[Path, typer.Option(metavar="PATH", help="Folder for the model.")],
     config: options.ConfigFile = None,
     sets: options.Sets = None,
     warm_start: Annotated[
@@ -29,13 +29,8 @@ def fit(
     """Fit a model to a table.
 
     Prints the role of every column, trains, scores the validation rows beside seasonal naive, and
-    writes the model and an MLflow run. An interrupted fit continues with --resume, with the data and
-    settings of its start.
+    writes the model and an MLflow run. The same command resumes a fit that was interrupted.
     """
-    if given["resume"] is None and data is None:
-        raise ConfigError("Missing argument DATA: the table to fit a model to")
-    if given["resume"] is None and given["out"] is None:
-        raise ConfigError("Missing option --out: the folder for the model")
     from forecaster.config import load_config
 
-    api.fit(data, config=load_config(config, sets or ()), warm_start=warm_start, **given)
+    api.fit(data, config=load_config(config, sets or ()), out=out, warm_start=warm_start, **given)

@@ -1,17 +1,23 @@
-"""Flags of the verbs, taken from the Python interface: its names, defaults and docstrings."""
+"""Flags of the verbs, made of the options that the Python interface declares."""
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Callable
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from contextvars import copy_context
+from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
-from forecaster.api import data_options, descriptions
+from forecaster.api import shell_command
+from forecaster.arguments import RETIRED, kinds_in
+from forecaster.errors import ConfigError
+from forecaster.options import Option, data_options, options_of
 
 Model = Annotated[
     Path,
@@ -29,14 +35,6 @@ Store = Annotated[
     str | None, typer.Option(help="MLflow store. Default: MLFLOW_TRACKING_URI, else your own.")
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace outputs that are there.")]
-_METAVARS = {
-    "budget": "DURATION",
-    "cutoff": "own|last|DATE",
-    "shard": "K/N",
-    "storage": "URL",
-    "timeout": "DURATION",
-    "until": "DATE",
-}
 
 
 def flags_of(
@@ -45,7 +43,7 @@ def flags_of(
     """Gives a verb a flag for each option of a function that the verb does not declare itself.
 
     Args:
-        function: of the Python interface; its docstring is the help of the flags.
+        function: of the Python interface.
         without: options that get no flag.
     """
 
@@ -56,22 +54,23 @@ def flags_of(
             for name, part in signature(verb).parameters.items()
             if part.kind is not Parameter.VAR_KEYWORD
         ]
-        taken = {"self", "quiet", "progress", *without, *(part.name for part in own)}
-        help_of = descriptions(function)
-        options = {
-            name: part for name, part in signature(function).parameters.items() if name not in taken
-        }
-        lists = [name for name, part in options.items() if "Sequence" in part.annotation]
+        taken = {"quiet", "progress", *without, *(part.name for part in own)}
+        retired = RETIRED.get(function.__name__, {})
+        options = {name: one for name, one in options_of(function).items() if name not in taken}
+        lists = [name for name, (_, hint, _) in options.items() if _takes_several(hint)]
 
-        @functools.wraps(verb)
+        @wraps(verb)
         def run(**given: Any) -> None:
             for name in lists:
                 if given[name] is not None:
                     given[name] = [part.strip() for part in given[name].split(",") if part.strip()]
-            left_out = [name for name in data_options() if given.get(name) is None]
-            verb(**{name: value for name, value in given.items() if name not in left_out})
+            left_out = [name for name in data_options() if given.get(name) is None] + [*retired]
+            context = copy_context()
+            context.run(shell_command.set, shlex.join(["forecaster", *sys.argv[1:]]))
+            context.run(verb, **{name: value for name, value in given.items() if name not in left_out})
 
-        flags = [_flag(part, help_of[name]) for name, part in options.items()]
+        flags = [_flag(*option) for option in options.values()]
+        flags += [_retired(name, instead) for name, instead in retired.items()]
         run.__signature__ = Signature([*own, *flags])  # type: ignore[attr-defined]
         run.__annotations__ = {part.name: part.annotation for part in (*own, *flags)}
         return run
@@ -79,45 +78,55 @@ def flags_of(
     return decorate
 
 
-def _flag(option: Parameter, text: str) -> Parameter:
+def _takes_several(hint: Any) -> bool:
+    return any(get_origin(kind) is Sequence for kind in kinds_in(hint))
+
+
+def _flag(parameter: Parameter, hint: Any, option: Option) -> Parameter:
     """Returns an option of the Python interface as a parameter that typer understands."""
-    name, declared = option.name, option.annotation
-    optional = option.default is not Parameter.empty
-    default = None if optional and name in data_options() else option.default
-    more: dict[str, Any] = {"help": _phrase(text), "metavar": _METAVARS.get(name)}
-    kind: Any = str
-    if not optional:
-        more["metavar"] = name.upper()
-        return option.replace(
-            kind=Parameter.KEYWORD_ONLY, annotation=Annotated[kind, typer.Argument(**more)]
-        )
+    name, kinds = parameter.name, [*kinds_in(hint)]
+    more: dict[str, Any] = {"help": _phrase(option.help), "metavar": option.metavar}
+    if parameter.default is Parameter.empty:
+        argument = typer.Argument(**more | {"metavar": name.upper()})
+        return parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=Annotated[str, argument])
+    default = None if name in data_options() else parameter.default
     words = [f"--{name.replace('_', '-')}"]
-    if declared.startswith("Literal"):
-        more["metavar"] = "|".join(re.findall(r"""["'](.+?)["'][,\]]""", declared))
-    elif "Sequence" in declared:
-        more["metavar"] = "N,M" if "int" in declared else "A,B"
-    elif declared.startswith("bool"):
-        kind = bool
-        words = [f"{words[0]}/--no-{name}"] if default else words
-    elif declared.startswith("int"):
-        kind = int
-        if name not in data_options():  # the config checks these, and names the value
-            more["min"] = 0 if name == "seed" else 1
-    elif declared.startswith("float"):
-        kind = float
-    elif "Path" in declared and name not in _METAVARS:
+    choices = [get_args(kind) for kind in kinds if get_origin(kind) is Literal]
+    # What else than text a value may be, only Python can give where text is one of its types.
+    kind = next((kind for kind in (str, bool, int, float) if kind in kinds), str)
+    if choices:
+        kind = str
+        more["metavar"] = "|".join(choices[0])
+    elif _takes_several(hint):
+        more["metavar"] = "A,B" if kind is str else "N,M"
+        kind = str
+    elif kind is bool and default:
+        words = [f"{words[0]}/--no-{name}"]
+    elif kind is int and option.least is not None:
+        more["min"] = option.least
+    elif Path in kinds and option.metavar is None:
         more["metavar"] = "PATH"
-    if default is None:
-        kind = kind | None
-    return option.replace(
+    return parameter.replace(
         kind=Parameter.KEYWORD_ONLY,
         default=default,
-        annotation=Annotated[kind, typer.Option(*words, **more)],
+        annotation=Annotated[kind | None if default is None else kind, typer.Option(*words, **more)],
     )
+
+
+def _retired(name: str, instead: str) -> Parameter:
+    """Returns a hidden option that says what is there instead."""
+
+    def refuse(given: bool) -> None:
+        if given:
+            raise ConfigError(f"--{name} is retired: {instead}")
+
+    # Eager: before what else is missing. A flag, so that it may have a value or none.
+    option = typer.Option(f"--{name}", hidden=True, is_eager=True, callback=refuse)
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, option])
 
 
 def _phrase(text: str) -> str:
     """Returns the first sentence of a description, and what leaving the option out means."""
     first, *others = re.split(r"(?<=\.) (?=[A-Z])", text.replace("`", ""))
-    absent = [other for other in others if re.match(r"(None|Null) = ", other)]
-    return re.sub(r"(None|Null) = ", "Default: ", " ".join([first, *absent[:1]]))
+    absent = [other for other in others if other.startswith("None = ")]
+    return " ".join([first, *absent[:1]]).replace("None = ", "Default: ")

@@ -12,6 +12,7 @@ from forecaster import api
 from forecaster.cli import options, results
 from forecaster.errors import ConfigError, visible
 from forecaster.forecast.writer import PICTURES, ROWS, folder_of
+from forecaster.options import DataOptions
 
 if TYPE_CHECKING:
     from forecaster.forecast.forecast import Forecast
@@ -72,7 +73,7 @@ def _early(model: Path, given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the tables as one panel where horizon, series and cutoff could be checked before torch loads."""
     from forecaster.forecast.model_folder import early_panel
 
-    roles = {name: given[name] for name in api.data_options() if name in given}
+    roles = {name: given[name] for name in DataOptions.__annotations__ if name in given}
     names = ("data", "future", "covariates", "only", "cutoff", "horizon")
     panel = early_panel(model, roles=roles, **{name: given[name] for name in names})
     return {} if panel is None else {"data": panel, "future": None, "covariates": None}
@@ -80,10 +81,9 @@ def _early(model: Path, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _print_first(found: Forecast | Labelling, plot: Path | None) -> None:
     """Prints the first rows in the place of a file."""
-    from forecaster.forecast.parts import rows_of
     from forecaster.runs.console import Screen
 
-    Screen().print_rows(rows_of(found))
+    Screen().print_rows(found.batch_rows)
     _print_outcome(found)
     results.put(found, None, plot)
 

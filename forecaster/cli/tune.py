@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +10,7 @@ from forecaster import api
 from forecaster.cli import options
 
 
-@options.flags_of(api.tune, "metrics", "refit", "command")
+@options.flags_of(api.tune, "metrics", "refit")
 def tune(
     config: options.ConfigFile = None,
     sets: options.Sets = None,
@@ -36,6 +34,5 @@ def tune(
         config=load_config(config, sets or ()),
         metrics=metric,
         refit=given["out"] is not None or given["register"] is not None,
-        command=shlex.join(["forecaster", *sys.argv[1:]]),
         **given,
     )

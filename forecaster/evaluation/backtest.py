@@ -39,11 +39,14 @@ from forecaster.forecast.forecast import COLD, Forecast, cells_of
 from forecaster.forecast.result import Result
 from forecaster.forecast.writer import write_page
 from forecaster.panel.arrays import empty_mapped
-from forecaster.panel.frames import frame_of, to_kind
+from forecaster.panel.frames import PolarsFrame, frame_of, to_kind
 from forecaster.panel.panel import NO_TIME, Only, Panel
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from forecaster.evaluation.report_data import ReportContext
+    from forecaster.panel.frames import AnyFrame
 
 Int64 = NDArray[np.int64]
 Axis = Literal["series", "lead", "cutoff", "channel"]
@@ -88,7 +91,7 @@ class Backtest(Result):
         return self.forecasts[0].panel
 
     @property
-    def rows(self) -> Any:
+    def rows(self) -> PolarsFrame:
         """A polars frame with a row per (cutoff, model, series, channel, lead)."""
         parts = [
             _rows_of(name, forecast, quantiles)
@@ -98,7 +101,7 @@ class Backtest(Result):
         return reduce(lambda above, below: above.vstack(below), parts)
 
     @property
-    def summary(self) -> Any:
+    def summary(self) -> AnyFrame:
         """A row per model with its main scores, as the caller's kind of frame; `scores` has all."""
         return to_kind(frame_of(self.summary_columns), self.panel.kind)
 
@@ -111,7 +114,7 @@ class Backtest(Result):
         return {"model": list(self.scores), **columns}
 
     @typed
-    def by(self, axis: Axis) -> Any:
+    def by(self, axis: Axis) -> AnyFrame:
         """A row per (series, lead, cutoff or channel) and model with the metrics of its cells.
 
         Args:
@@ -204,7 +207,7 @@ class Backtest(Result):
         write_page(render_report(self), Path(path))
 
     @typed
-    def plot(self, only: Only = None) -> Any:
+    def plot(self, only: Only = None) -> Figure:
         """A figure of the last cutoff's forecast with the actuals.
 
         Args:
@@ -345,7 +348,7 @@ def _tally_parts(made: Sequence[ForecastsByModel], baselines: Sequence[str]) -> 
         yield _Part(tallies, scales, kept, seconds)
 
 
-def _rows_of(name: str, forecast: Forecast, quantiles: NDArray[np.float64]) -> Any:
+def _rows_of(name: str, forecast: Forecast, quantiles: NDArray[np.float64]) -> PolarsFrame:
     """The rows of one model at a cutoff."""
     if name != MODEL:
         finite = np.isfinite(quantiles).all(axis=(1, 3)).ravel()

@@ -25,11 +25,13 @@ from forecaster.forecast.plots import figure_svg
 from forecaster.forecast.result import Result
 from forecaster.forecast.writer import html_page, html_table, write_page
 from forecaster.panel.findings import Finding, listing
-from forecaster.panel.frames import frame_of, to_kind
+from forecaster.panel.frames import PolarsFrame, frame_of, to_kind
 from forecaster.panel.panel import Panel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from forecaster.panel.frames import AnyFrame
 
 _SHOWN = 12
 """Classes up to which the confusion is printed."""
@@ -90,7 +92,7 @@ class LabelBacktest(Result):
         return columns | {name: [own[name] for own in self.scores.values()] for name in LABEL_METRICS}
 
     @property
-    def summary(self) -> Any:
+    def summary(self) -> AnyFrame:
         """A row of scores per model, as the kind of frame of the input."""
         return to_kind(frame_of(self.summary_columns), self.panel.kind)
 
@@ -124,7 +126,7 @@ class LabelBacktest(Result):
         return line + "".join(f"; {one.text}" for one in self.findings if one.rule == "in-sample")
 
     @property
-    def rows(self) -> Any:
+    def rows(self) -> PolarsFrame:
         """A polars frame: those of `Labelling.rows` of each model, with its name and the true label."""
         parts = [
             one.rows_with(actual=self.actual, model=[name] * len(self.actual))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from forecaster.arguments import typed
 from forecaster.evaluation.backtest import Backtest, skills_over
 from forecaster.evaluation.comparison import MODEL
 from forecaster.panel.panel import Only
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, repr=False)
@@ -40,7 +43,7 @@ class Leaderboard(Backtest):
         return {name: [row[place] for row in rows] for place, name in enumerate(names)}
 
     @typed
-    def plot(self, only: Only = None) -> Any:
+    def plot(self, only: Only = None) -> Figure:
         """A figure of the WQL of all models, with the intervals of their excess.
 
         Args:

@@ -147,12 +147,12 @@ def fit_panel(
     panel = with_categories(panel, split.train_end)
     if start is not None:
         panel = with_words_of(panel, start)
-    with training_ranks(panel, plan, context) as context:
+    with training_ranks(panel, plan, context) as (plan, context):
         trainings = Trainings(panel, plan, context, start)
         plan = trainings.settled(plan, split)
         members = trainings.members(plan, split)
         networks = [member.network for member in members]
-        with context.stage("weighing networks and experts"):
+        with context.reporter.stage("weighing networks and experts"):
             choose_network_weights(networks, trainings.store, split, context.distributed)
             weights = choose_ensemble_weights(networks, trainings.store, split, context.distributed)
         artifact = Artifact(
@@ -166,12 +166,12 @@ def fit_panel(
             versions=versions(),
             parent=start.ancestry if start else None,
         )
-        with context.stage("calibrating quantiles"):
+        with context.reporter.stage("calibrating quantiles"):
             artifact = calibrated(artifact, panel, split)
         found = artifact.metrics | member_metrics(members, weights)
         found |= _expert_weights(artifact.ensemble, trainings.store, split)
         if len(split.validation_windows):
-            with context.stage("scoring the validation windows"):
+            with context.reporter.stage("scoring the validation windows"):
                 found["validation"] = _validate(artifact, panel, split, context)
             if plan.fit.refit and not members[-1].ended:
                 members = trainings.refitted(plan, members)
@@ -281,7 +281,7 @@ def _validate(
     }
     # Costly baselines are left to backtests.
     backtest = score_forecasts([forecasts], CHEAP_BASELINES)
-    context.validated(backtest)
+    context.reporter.validation(backtest)
     scores = {
         model: {name: value for name, value in own.items() if name not in ("skill_low", "skill_high")}
         for model, own in backtest.scores.items()

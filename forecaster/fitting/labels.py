@@ -161,7 +161,7 @@ def fit_labels(
     """
     shape = shape_of(panel, 0)
     store = WindowStore(folds.panel, plan.model, 0)
-    with training_ranks(folds.panel, plan, context) as context:
+    with training_ranks(folds.panel, plan, context) as (plan, context):
         networks, curves, steps = [], [], []
         held_out: list[tuple[Int64, Tensor, Tensor]] = []
         for number in range(folds.count):
@@ -177,13 +177,12 @@ def fit_labels(
             )
             best = train(learner, store, split, own, context)
             done = learner.average.eval()
-            assert isinstance(done, LabelNetwork)
             networks.append(done)
             steps.append(best.step)
             curves.append((name, learner.curves))
             held_out += _logits(done, store, split.validation)
         ensemble = LabelEnsemble(networks).eval().requires_grad_(False)
-        with context.stage("random kernels, temperatures and network weight"):
+        with context.reporter.stage("random kernels, temperatures and network weight"):
             found = _settle(ensemble, store, folds, held_out)
     # Folds follow from the table alone: models of the same one are compared on the same series.
     found["validation"]["cutoffs"] = panel.fingerprint()[:16]

@@ -107,11 +107,11 @@ class Trainings:
         if share < _ENOUGH:
             every = trainings * (fit.steps * pace.step + 8 * pace.validation)
             note = f": too few to learn much; all of them take about {math.ceil(every / 60)} min"
-        context.say(
+        context.reporter.notice(
             f"budget {fit.budget_seconds:,.0f} s: a step takes {1e3 * pace.step:,.1f} ms; "
             f"{number_of(trainings, 'training')} of {bounded.steps:,} of {fit.steps:,} steps{note}"
         )
-        context.settled(bounded)
+        context.reporter.budget(bounded)
         return plan.model_copy(update={"fit": bounded})
 
     def members(self, plan: Plan, split: Split) -> list[Trained]:
@@ -142,7 +142,7 @@ class Trainings:
     def solve_again(self, plan: Plan, networks: Sequence[Network]) -> None:
         """Solves the experts of networks on all rows, in place; scalers and weights stay."""
         split = split_panel(self._panel, plan.with_fit(validation=None))
-        with self._context.stage("solving the experts on all rows"):
+        with self._context.reporter.stage("solving the experts on all rows"):
             for network in networks:
                 solve_experts(network, self._panel, plan, split, self.store)
                 _forget_held_out(network)
@@ -156,18 +156,18 @@ class Trainings:
         if start is not None:
             parts = take_weights(network, panel, plan, start)
             if not self._announced:
-                self._context.started(parts)
+                self._context.reporter.warm_start(panel, split, start, parts)
             self._announced = True
         if network.experts is None:
             return network
         if self._solved is None or self._solved[0] is not split:  # all members have the same experts
-            with self._context.stage("solving the experts"):
+            with self._context.reporter.stage("solving the experts"):
                 solve_experts(network, panel, plan, split, self.store)
             self._solved = split, network.experts
         network.experts = copy.deepcopy(self._solved[1])
         return network
 
-    def _learner(self, plan: Plan, split: Split, name: str) -> Learner:
+    def _learner(self, plan: Plan, split: Split, name: str) -> Learner[Network]:
         network, context = self.network(plan, split), self._context
         return Learner(
             network, plan.fit, self._panel.labels, name, bf16=context.bf16, compiled=context.compiled
@@ -182,7 +182,6 @@ class Trainings:
         learner = self._learner(plan, split, name)
         best = train(learner, self.store, split, plan, self._context)
         network = learner.average
-        assert isinstance(network, Network)
         merge(network)
         _forget_held_out(network)
         return Trained(

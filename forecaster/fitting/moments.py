@@ -12,9 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from forecaster.model.label_network import LabelNetwork
-from forecaster.model.network import Network
 from forecaster.model.scaling import ROUNDING, ContextScaler, Standardizer
+from forecaster.model.trainable import Trainable
 from forecaster.panel.arrays import rows_before
 from forecaster.panel.panel import Panel
 from forecaster.windows.index import Int64
@@ -63,7 +62,7 @@ def moments(blocks: Callable[[], Iterable[Floats]], columns: int) -> Moments:
     return Moments(count, mean, squares)
 
 
-def learn_scales(network: Network | LabelNetwork, panel: Panel, end: Int64) -> None:
+def learn_scales(network: Trainable, panel: Panel, end: Int64) -> None:
     """Fills a network's scalers from the training rows.
 
     Args:

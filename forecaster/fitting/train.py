@@ -6,7 +6,7 @@ import logging
 import signal
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,21 +16,21 @@ from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvir
 from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.strategies import DDPStrategy
 
-from forecaster.config import FitPlan, Plan
-from forecaster.evaluation.backtest import Backtest
+from forecaster.config import Plan
 from forecaster.fitting.checkpoints import Checkpointing, Checkpoints
 from forecaster.fitting.distributed import (
     SINGLE_PROCESS,
     DistributedContext,
+    broadcast_from_rank_zero,
     find_distributed_context,
     launch_ranks,
     process_group,
     windows_per_step,
 )
 from forecaster.fitting.processes import Parent
+from forecaster.fitting.reporter import SILENT, Reporter
 from forecaster.model.hardware import cuda_count, spare_threads
 from forecaster.model.learner import KeepBest, Learner
-from forecaster.model.transfer import Part
 from forecaster.panel.panel import Panel
 from forecaster.panel.store import open_store
 from forecaster.windows.datamodule import WindowDataModule
@@ -40,7 +40,7 @@ from forecaster.windows.store import WindowStore, training_store
 
 @dataclass(frozen=True)
 class TrainingContext:
-    """Devices, precision, logger, callbacks and checkpoints of a training."""
+    """Devices, precision, logger, callbacks, checkpoints and reporter of a training."""
 
     logger: Logger | None = None
     callbacks: tuple[pl.Callback, ...] = ()
@@ -54,20 +54,11 @@ class TrainingContext:
     """Multiply matrices in bfloat16."""
     compiled: bool = False
     """Compile the training loss with torch."""
-    settled: Callable[[FitPlan], None] = lambda fit: None
-    """Called before the first training with the settings that depend on the speed of this machine."""
-    started: Callable[[list[Part]], None] = lambda parts: None
-    """Called before the first training with what a warm start carries over."""
-    say: Callable[[str], None] = lambda text: None
-    """Prints a line."""
-    stage: Callable[[str], AbstractContextManager[None]] = lambda doing: nullcontext()
-    """Prints what is done inside, and its seconds, where it takes some."""
-    validated: Callable[[Backtest], None] = lambda backtest: None
-    """Called with the forecasts of the validation windows and their scores."""
+    reporter: Reporter = SILENT
 
 
 NO_CONTEXT = TrainingContext()
-"""One device, no logger, no checkpoints."""
+"""One device, no logger, no checkpoints, no reports."""
 
 
 GRADIENT_CLIP = 1.0
@@ -75,8 +66,10 @@ GRADIENT_CLIP = 1.0
 
 
 @contextmanager
-def training_ranks(panel: Panel, config: Plan, context: TrainingContext) -> Iterator[TrainingContext]:
-    """Holds the ranks of a fit; yields the context of trainings on all of them.
+def training_ranks(
+    panel: Panel, plan: Plan, context: TrainingContext
+) -> Iterator[tuple[Plan, TrainingContext]]:
+    """Holds the ranks of a fit; yields the plan of rank 0 and the context of trainings on all of them.
 
     Raises:
         FitError: a rank died, did not join, or was lost.
@@ -85,14 +78,18 @@ def training_ranks(panel: Panel, config: Plan, context: TrainingContext) -> Iter
     with (
         torch.random.fork_rng(devices=[]),
         spare_threads(distributed.devices),
-        launch_ranks(distributed, panel, config, context.checkpoints) as send,
+        launch_ranks(distributed, panel, plan, context.checkpoints) as send,
         process_group(distributed),
     ):
-        yield replace(context, send=send)
+        # Rank 0 alone knows whether it resumes a fit, and what that one had settled.
+        files = context.checkpoints
+        if files is not None:
+            files.identity = broadcast_from_rank_zero(files.identity, distributed)
+        yield broadcast_from_rank_zero(plan, distributed), replace(context, send=send)
 
 
 def train(
-    learner: Learner, store: WindowStore, split: Split, config: Plan, context: TrainingContext
+    learner: Learner[Any], store: WindowStore, split: Split, config: Plan, context: TrainingContext
 ) -> KeepBest:
     """Trains a learner in place; its `average` then holds the best weights.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, SupportsFloat
+from typing import TYPE_CHECKING, SupportsFloat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.result import Result
 from forecaster.panel.audit import audit_panel
+from forecaster.panel.frames import PolarsFrame
 from forecaster.panel.panel import NO_TIME, Only, Panel
 from forecaster.windows.index import Int64
 
@@ -59,7 +60,7 @@ class Labels(Result):
     """What limits the labels: no calibration, or steps that the model was trained on."""
 
     @property
-    def rows(self) -> Any:
+    def rows(self) -> PolarsFrame:
         """A polars frame with a row per (series, channel, step), in that order."""
         panel, channels = self.panel, self.panel.n_channels
         key = (panel.owner[:, None] * channels + np.arange(channels)).ravel()

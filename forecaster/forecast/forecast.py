@@ -20,11 +20,13 @@ from forecaster.arguments import typed
 from forecaster.errors import ConfigError, DataError
 from forecaster.forecast.result import Result
 from forecaster.panel.findings import Finding
-from forecaster.panel.frames import to_kind
+from forecaster.panel.frames import PolarsFrame, to_kind
 from forecaster.panel.panel import NO_TIME, Only, Panel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from forecaster.panel.frames import AnyFrame
 
 COLD = "cold"
 """Status of a forecast of a series without history."""
@@ -64,7 +66,7 @@ class Forecast(Result):
         return self.quantiles[..., self.levels.index(0.5)]
 
     @property
-    def rows(self) -> Any:
+    def rows(self) -> PolarsFrame:
         """A polars frame with a row per (series, cutoff, channel, lead), in that order."""
         values = {"forecast": self.median}
         if self.mean is not None:
@@ -75,7 +77,7 @@ class Forecast(Result):
         return self._keyed({name: cells[:, None] for name, cells in values.items()})
 
     @property
-    def sample_rows(self) -> Any:
+    def sample_rows(self) -> PolarsFrame:
         """A polars frame with a row per (series, cutoff, channel, sample, lead), in that order.
 
         Raises:
@@ -85,7 +87,12 @@ class Forecast(Result):
             raise ConfigError("this forecast has no sample paths: request them, predict(samples=200)")
         return self._keyed({"value": self.paths}, numbered=True)
 
-    def _keyed(self, values: Mapping[str, NDArray[Any]], numbered: bool = False) -> Any:
+    @property
+    def batch_rows(self) -> PolarsFrame:
+        """The rows that a batch prediction writes: sample paths where these were requested."""
+        return self.rows if self.paths is None else self.sample_rows
+
+    def _keyed(self, values: Mapping[str, NDArray[Any]], numbered: bool = False) -> PolarsFrame:
         """Returns the rows of arrays [N, S, H, C]; `numbered` = with the number of the sample."""
         n, samples, horizon, channels = next(iter(values.values())).shape
         each = channels * samples * horizon
@@ -106,7 +113,7 @@ class Forecast(Result):
         )
 
     @property
-    def samples(self) -> Any:
+    def samples(self) -> AnyFrame:
         """The rows of the sample paths as the kind of frame of the input.
 
         Raises:
@@ -126,7 +133,7 @@ class Forecast(Result):
         n_series, rows = len(self.time), cells_of(self)
         return outcome(self.panel, self.cutoff, n_series, rows, self.lost, self.findings)
 
-    def wide(self) -> Any:
+    def wide(self) -> AnyFrame:
         """Returns a row per time and a column per series and channel: the medians.
 
         Raises:
@@ -141,7 +148,9 @@ class Forecast(Result):
         rows = self._keyed({"forecast": medians, "\0at": at})
         keys = keys or ["channel"]
         # Several keys make one name without escapes, as {"a","b"}.
-        names = Counter(map('","'.join, rows.select(keys).unique().cast(str).rows()))
+        names = Counter(
+            map('","'.join, rows.select(keys).unique().cast(dict.fromkeys(keys, str)).rows())
+        )
         name, count = (names + Counter(times)).most_common(1)[0]
         if count > 1:
             raise DataError(

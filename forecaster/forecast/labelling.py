@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -25,13 +24,15 @@ from forecaster.arguments import Label, typed
 from forecaster.errors import DataError, number_of
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.plots import figure_svg
-from forecaster.forecast.predictor import Progress
 from forecaster.forecast.result import Result
+from forecaster.forecast.runner import Progress, Runner, batch_size
+from forecaster.forecast.task import Totals
 from forecaster.forecast.writer import html_page, write_drawing
-from forecaster.model.hardware import cores, device, run_parallel
 from forecaster.model.label_network import LabelEnsemble
+from forecaster.panel.audit import audit_panel
 from forecaster.panel.findings import Finding
-from forecaster.panel.panel import Panel
+from forecaster.panel.frames import PolarsFrame
+from forecaster.panel.panel import Only, Panel
 from forecaster.windows.batch import Inputs
 from forecaster.windows.index import Int64
 from forecaster.windows.store import WindowStore
@@ -43,7 +44,6 @@ Floats = NDArray[np.float64]
 LabelArtifact = Artifact[LabelEnsemble]
 Compute = Callable[[Inputs], Tensor]
 OK, NO_VALUE = "ok", "no value observed"
-_BATCH, _CELLS = 256, 1 << 18  # windows at a time, and cells of them
 _HIDDEN = 10
 """Stretches of a window that are hidden one by one to see what mattered."""
 
@@ -76,11 +76,11 @@ class Labelling(Result):
         return np.where(self.known, np.nan_to_num(self.probabilities).argmax(axis=1), -1)
 
     @property
-    def rows(self) -> Any:
+    def rows(self) -> PolarsFrame:
         """A polars frame: keys, [time], label, p_<class> for each class, status."""
         return self.rows_with()
 
-    def rows_with(self, **more: Sequence[Any]) -> Any:
+    def rows_with(self, **more: Sequence[Any]) -> PolarsFrame:
         """Returns the rows with further columns before the label."""
         panel = self.panel
         made = {
@@ -158,15 +158,36 @@ def _hash(content: bytes) -> int:
     return int.from_bytes(hashlib.sha256(content).digest()[:8], "little", signed=True)
 
 
+class LabelTask:
+    """Labels, as the task of a batch prediction."""
+
+    def audited(self, panel: Panel, artifact: LabelArtifact, only: Only) -> tuple[Panel, list[Finding]]:
+        panel = panel.only(only)
+        return panel, audit_panel(panel, labels=True)
+
+    def predict(
+        self, artifact: LabelArtifact, device: str | None = None, lanes: int | None = None
+    ) -> Callable[[Panel], Labelling]:
+        return Labeller(artifact, device, lanes).label
+
+    def terms(self, panel: Panel) -> dict[str, Any]:
+        return {}
+
+    def report(self, panel: Panel, totals: Totals, findings: Sequence[Finding]) -> str:
+        return labels_line(totals.series, totals.rows, "", totals.lost)
+
+    def none_predicted(self, panel: Panel, totals: Totals) -> None:
+        """Returns no error: a table without values has no labels, and says so in `status`."""
+
+
 class Labeller:
     """Labels series with one artifact."""
 
     def __init__(self, artifact: LabelArtifact, on: str | None = None, lanes: int | None = None):
-        """Moves the model to a device; None = a GPU if there is one. `lanes` = concurrent batches."""
-        self.artifact, self._device = artifact, on or device()
-        self._lanes = lanes or (cores() if self._device == "cpu" else 1)
-        own = artifact.ensemble if self._device == "cpu" else deepcopy(artifact.ensemble)
-        self._ensemble = own.eval().to(self._device)
+        """Takes a model; device and batches in parallel as `Runner`."""
+        self.artifact = artifact
+        self._runner = Runner(artifact, on, lanes)
+        self._ensemble = self._runner.ensemble
 
     def label(self, panel: Panel, progress: Progress | None = None) -> Labelling:
         """Returns the labels of all series of a panel that has been audited."""
@@ -202,7 +223,8 @@ class Labeller:
             hidden[row, begin : begin + size] = True
         inputs = store.batch(np.full(len(hidden), series), None, np.full(len(hidden), end)).inputs
         with torch.inference_mode():
-            found = self._ensemble(inputs.without(hidden).to(self._device)).double().cpu()
+            inputs = inputs.without(hidden).to(self._runner.device)
+            found = self._ensemble(inputs).double().cpu()
         if self._ensemble.per_step:
             found = found[:, -own:].mean(dim=1)
         label = int(found[0].argmax())
@@ -265,15 +287,9 @@ class Labeller:
     def _computed(self, panel: Panel, series: Int64, end: Int64, compute: Compute) -> Iterator[Floats]:
         """Yields what is computed of windows, some at a time; at least once."""
         store = WindowStore(panel, self.artifact.plan.model, 0)
-        cells = panel.n_channels * self.artifact.context_length
-        size = max(1, min(_BATCH, _CELLS // cells))
-
-        def of_batch(start: int) -> Floats:
-            part = slice(start, start + size)
-            inputs = store.batch(series[part], None, end[part]).inputs.to(self._device)
-            return compute(inputs).double().cpu().numpy()
-
-        yield from run_parallel(of_batch, range(0, max(1, len(series)), size), self._lanes)
+        size = batch_size(panel.n_channels * self.artifact.context_length)
+        results = self._runner.run(lambda inputs, part: compute(inputs), store, series, end, size)
+        return (result.double().cpu().numpy() for result in results)
 
 
 @dataclass(frozen=True, repr=False)
@@ -289,7 +305,7 @@ class LabelExplanation(Result):
     """[steps] of the last steps of the series; negative where the label is likelier without them."""
 
     @property
-    def rows(self) -> Any:
+    def rows(self) -> PolarsFrame:
         """A polars frame: keys, time, effect."""
         end = int(self.panel.indptr[self.series + 1])
         owner = np.full(len(self.effect), self.series)

@@ -18,8 +18,9 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from numpy.typing import NDArray
@@ -32,8 +33,14 @@ from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.writer import check_suffix
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.label_network import LabelEnsemble
+from forecaster.model.shortcuts import for_all_inputs
 from forecaster.panel.panel import Panel
 from forecaster.windows.batch import Inputs
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+    from torch.export import ExportedProgram
+    from torch.onnx import ONNXProgram
 
 METADATA_FORMAT = 3
 _MASKS = {
@@ -132,33 +139,53 @@ def write_onnx(artifact: Artifact[Any], path: Path) -> str:
     graph = OnnxGraph(artifact).eval()
     given = graph.random_inputs(3)
     outputs = ["quantiles", "mean"] if is_forecaster(artifact) else ["probabilities"]
-    with atomic_file(path) as partial:
-        batch = torch.export.Dim("batch", min=1, max=1 << 40)  # torch 2.7 takes no largest int64
-        with _quiet():
-            from onnxscript import optimizer
-
-            program = torch.onnx.export(
-                graph,
-                given,
-                input_names=graph.names,
-                output_names=outputs[: len(graph(*given))],
-                dynamic_shapes=(({0: batch},) * len(given),),
-                dynamo=True,
-                # Its rewrite rules are tried 241,000 times on a graph of 16 experts, half of the whole export,
-                # and save nothing: onnxruntime fuses operations as it loads a file.
-                optimize=False,
-                verbose=False,
-            )
-            assert program is not None
-            optimizer.fold_constants(program.model)
-            optimizer.remove_unused_nodes(program.model)
-        model = program.model_proto
+    with atomic_file(path) as unfinished:
+        with _quiet(), for_all_inputs():
+            model = _translated(graph, given, outputs[: len(graph(*given))])
         for key, value in metadata(artifact).items():
             entry = model.metadata_props.add()
             entry.key, entry.value = key, value
-        partial.write_bytes(model.SerializeToString())
-        compared = _compare(graph, partial)
+        unfinished.write_bytes(model.SerializeToString())
+        compared = _compare(graph, unfinished)
     return f"{', '.join(graph.names)} → {outputs[0]}; {compared}"
+
+
+def _translated(graph: OnnxGraph, given: tuple[Tensor, ...], outputs: list[str]) -> ModelProto:
+    """Returns the ONNX form of a graph, for any batch size."""
+    from onnxscript import optimizer
+
+    from forecaster.forecast.onnx_translations import translations
+
+    def export(program: ExportedProgram, **options: Any) -> ONNXProgram:
+        found = torch.onnx.export(
+            program,
+            input_names=graph.names,
+            output_names=outputs,
+            dynamic_shapes=(({0: "batch"},) * len(given),),  # its name in the file
+            dynamo=True,
+            # Its rewrite rules are tried 241,000 times on a graph of 16 experts, half of the whole export,
+            # and save nothing: onnxruntime fuses operations as it loads a file.
+            optimize=False,
+            verbose=False,
+            **options,
+        )
+        assert found is not None
+        return found
+
+    batch = torch.export.Dim("batch", min=1, max=1 << 40)  # torch 2.7 takes no largest int64
+    shapes = (({0: batch},) * len(given),)
+    trace = partial(torch.export.export, graph, given, dynamic_shapes=shapes, strict=False)
+    program = trace()
+    # Half of an export went into decomposing every operation, which torch does before it translates: all but
+    # the few in `translations` have a translation as they are. None of torch's is of an operation in place.
+    program.run_decompositions = lambda table=None: program
+    try:
+        found = export(program, custom_translation_table=translations())
+    except torch.onnx.OnnxExporterError:  # an operation that neither torch nor `translations` knows
+        found = export(trace())
+    optimizer.fold_constants(found.model)
+    optimizer.remove_unused_nodes(found.model)
+    return found.model_proto
 
 
 def onnx_inputs(

@@ -17,7 +17,6 @@ import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +25,15 @@ import torch
 from forecaster.errors import OutputError
 from forecaster.files import atomic_file, reason_of, write_text
 from forecaster.forecast.artifact import Artifact
-from forecaster.forecast.forecast import Forecast
-from forecaster.forecast.labelling import Labeller, Labelling
-from forecaster.forecast.predictor import BLOCK, ForecastWindow, Predictor
+from forecaster.forecast.result import HasBatchRows
+from forecaster.forecast.runner import BLOCK
 from forecaster.forecast.saved_model import load_artifact
 from forecaster.forecast.source import Source
+from forecaster.forecast.task import Task
 from forecaster.panel.frames import merge_parts
 from forecaster.panel.panel import Panel
 
-Predict = Callable[[Panel], Forecast | Labelling]
+Predict = Callable[[Panel], HasBatchRows]
 _TERMS, MANIFEST = "terms.json", "manifest.json"
 SHARED = ("panel", "panel.source.json", "model")
 """Files for other processes and later starts: table as a store, its sources, model."""
@@ -54,6 +53,11 @@ class PartRecord:
     rows: int
     sha256: str
 
+    @classmethod
+    def of(cls, found: HasBatchRows, rows: int, part: str = "", sha256: str = "") -> PartRecord:
+        """Returns the record of a prediction of so many rows."""
+        return cls(part, found.panel.n_series, *found.lost, rows, sha256)
+
 
 @dataclass(frozen=True)
 class PartitionJob:
@@ -61,8 +65,7 @@ class PartitionJob:
 
     parts: str
     """Folder of the parts."""
-    window: ForecastWindow | None
-    """None = labels."""
+    task: Task
     n_series: int
     source: Source
     """For other processes a store."""
@@ -82,19 +85,7 @@ class PartitionJob:
         """Returns what predicts on a device and the panel; `lanes` = concurrent batches."""
         artifact = load_artifact(self.model)
         panel = self.source.panel(artifact).only(self.source.only)
-        return prediction(artifact, self.window, device, lanes), panel
-
-
-def prediction(
-    artifact: Artifact[Any],
-    window: ForecastWindow | None,
-    device: str | None = None,
-    lanes: int | None = None,
-) -> Predict:
-    """Returns the function that forecasts, or labels, the series of a panel."""
-    if window is None:
-        return Labeller(artifact, device, lanes).label
-    return partial(Predictor(artifact, device, lanes).forecast, window=window)
+        return self.task.predict(artifact, device, lanes), panel
 
 
 def part_name(number: int) -> str:
@@ -109,27 +100,15 @@ def write_part(predict: Predict, panel: Panel, number: int, job: PartitionJob) -
         OutputError: it cannot be written.
     """
     found = predict(panel.between(*job.series_of(number)))
-    rows, content = rows_of(found), io.BytesIO()
+    rows, content = found.batch_rows, io.BytesIO()
     rows.write_parquet(content)
     part = Path(job.parts) / part_name(number)
     with atomic_file(part) as partial:
         partial.write_bytes(content.getbuffer())
     sha256 = hashlib.sha256(content.getbuffer()).hexdigest()
-    record = PartRecord(part.name, *counts_of(found), rows.height, sha256)
+    record = PartRecord.of(found, rows.height, part.name, sha256)
     _write_json(part.with_suffix(".json"), asdict(record))
     return record
-
-
-def rows_of(found: Forecast | Labelling) -> Any:
-    """Returns the rows that a part holds: sample paths where these were requested."""
-    if isinstance(found, Labelling) or found.paths is None:
-        return found.rows
-    return found.sample_rows
-
-
-def counts_of(found: Forecast | Labelling) -> tuple[int, int, str]:
-    """Returns the number of series, of channels or labels that are missing, and the most frequent reason."""
-    return found.panel.n_series, *found.lost
 
 
 class Partitions:
@@ -215,23 +194,16 @@ class Partitions:
             raise OutputError(f"{folder}: exists and is not a folder of parts; choose another --out")
 
 
-def terms(
-    artifact: Artifact[Any], panel: Panel, window: ForecastWindow | None, device: str
-) -> dict[str, Any]:
+def terms(artifact: Artifact[Any], panel: Panel, task: Task, device: str) -> dict[str, Any]:
     """Returns what all parts of one result have in common, by its name in messages."""
     data = panel.schema.to_dict() | {"reasons": None}
-    asked: dict[str, Any] = {}
-    if window is not None:
-        cutoff = "own" if window.cutoff is None else panel.calendar.text(window.cutoff)
-        asked = {"cutoff": cutoff, "horizon": window.horizon}
-        asked |= {"samples": window.num_samples, "seed": window.seed}
     return {
         "format": 1,
         "model": digest_of(artifact),
         "data": _digest(panel.fingerprint(), data),
         "series": panel.n_series,
         "block": BLOCK,
-        **asked,
+        **task.terms(panel),
         "device": torch.device(device).type,  # CPU and GPU round differently
         "torch": torch.__version__,
     }

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from forecaster.arguments import typed
 from forecaster.forecast.writer import write_rows
-from forecaster.panel.frames import to_kind
+from forecaster.panel.frames import PolarsFrame, to_kind, to_pandas
 from forecaster.panel.panel import Panel
+
+if TYPE_CHECKING:
+    from forecaster.panel.frames import AnyFrame, PandasFrame
 
 
 class HasRows(Protocol):
@@ -19,8 +22,20 @@ class HasRows(Protocol):
         """The table."""
 
     @property
-    def rows(self) -> Any:
+    def rows(self) -> PolarsFrame:
         """A polars frame, keyed as the table is."""
+
+
+class HasBatchRows(HasRows, Protocol):
+    """A result that a batch prediction writes."""
+
+    @property
+    def batch_rows(self) -> PolarsFrame:
+        """The rows that it writes."""
+
+    @property
+    def lost(self) -> tuple[int, str]:
+        """How many have nothing predicted, and the most frequent reason."""
 
 
 class Result:
@@ -30,9 +45,22 @@ class Result:
         return f"{type(self).__name__}({self.report})"
 
     @property
-    def frame(self: HasRows) -> Any:
+    def frame(self: HasRows) -> AnyFrame:
         """The rows as the kind of frame of the input (a file gives polars)."""
         return to_kind(self.rows, self.panel.kind, self.panel.original)
+
+    @property
+    def batch_rows(self: HasRows) -> PolarsFrame:
+        """The rows that a batch prediction writes."""
+        return self.rows
+
+    def to_polars(self: HasRows) -> PolarsFrame:
+        """Returns the rows as a polars frame, whatever the input was."""
+        return self.rows
+
+    def to_pandas(self: HasRows) -> PandasFrame:
+        """Returns the rows as a pandas frame, whatever the input was."""
+        return to_pandas(self.rows, self.panel.original)
 
     @typed
     def write(self: HasRows, path: str | Path) -> None:

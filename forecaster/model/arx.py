@@ -33,14 +33,15 @@ from forecaster.model.channels import before_cutoffs, repeat_channels
 from forecaster.model.embedding import Shape
 from forecaster.model.linear import ALL, EARLY, mapped
 from forecaster.model.scaling import ContextScaler, Scale
+from forecaster.model.shortcuts import upper_bound
 from forecaster.windows.batch import Inputs
 
 MOST_DRIVERS = 64
-"""Columns at a lag that one channel reads."""
+"""Columns at a lag that one channel reads at most."""
 TAIL = 24
-"""Own values that it reads."""
+"""Values of the channel that it reads: a day of hours; further back its linear forecast reads."""
 _BIAS_FEATURES = 2  # level less the mean of the training rows; 1
-_FARTHEST = 6.0  # training spreads of a driver
+_FARTHEST = 6.0  # training spreads at which drivers are clipped
 
 
 class ArxForecast(nn.Module):
@@ -109,7 +110,7 @@ class ArxForecast(nn.Module):
         used = maps[:, : features.shape[2]]
         correction = mapped(features.flatten(0, 1), used, group)
         correction = correction.unflatten(0, (-1, len(shifts)))  # [R·J, L] → [R, J, L]
-        factor = maps[group, -1].unflatten(0, (-1, len(shifts)))  # v
+        factor = maps[group, -1].unflatten(0, (-1, len(shifts)))  # v: [R, J, L]
         return linear + correction + (linear - level) * factor
 
     def autoregressive(
@@ -125,8 +126,8 @@ class ArxForecast(nn.Module):
         They are the last values less their level; then, in units of training rows, the level less the
         mean of these rows, and 1; else 0 and 0.
         """
-        last = before_cutoffs(filled, shifts, self.tail)
-        level = last.mean(dim=-1, keepdim=True)
+        last = before_cutoffs(filled, shifts, self.tail)  # [R, J, n]
+        level = last.mean(dim=-1, keepdim=True)  # [R, J, 1]
         # What was taken off the window, less the training mean: with the level it is ȳ − μ.
         distance = scale.level + scale.loc - scaler.loc[inputs.channel]  # [B, C]
         offset = distance / scale.scale
@@ -141,13 +142,14 @@ class ArxForecast(nn.Module):
         self, inputs: Inputs, scale: Scale, scaler: ContextScaler, shifts: Sequence[int]
     ) -> Float[Tensor, "R J F"]:
         """Returns the chosen columns at the chosen lags, 0 where missing."""
+        # Equal to the chosen columns of `standardised`, without making the others.
         values = inputs.drivers  # [B, D, K]
         steps, columns = values.shape[1:]
         code, count = inputs.channel.flatten(), self._driver_count()
         column = self.column[code, :count][:, None]  # [R, 1, F]
         lag = self.lag[code, :count][:, None]
-        back = torch.tensor(shifts, device=code.device)[:, None] + lag
-        step = (steps - 1 - back).clamp(0, steps - 1)  # [R, J, F]
+        age = torch.tensor(shifts, device=code.device)[:, None] + lag  # [J, 1] + [R, 1, F]
+        step = (steps - 1 - age).clamp(0, steps - 1)  # [R, J, F]
         window = torch.arange(values.shape[0], device=code.device)
         window = repeat_channels(window, inputs.channel.shape[1])[:, None, None]  # [R, 1, 1]
         unsquared = column % columns
@@ -171,12 +173,11 @@ class ArxForecast(nn.Module):
         return both * self._unit(inputs, scale, scaler)
 
     def _driver_count(self) -> int:
-        """How many drivers the channel with most of them has; a graph reads as many as there can be."""
-        if torch.compiler.is_exporting():
-            return MOST_DRIVERS
+        """How many drivers the channel with most of them has."""
         rows = self.maps[ALL, :, self.tail + _BIAS_FEATURES : -1]  # [C + 1, F, H]
-        used = rows.any(dim=2).any(dim=0).nonzero()
-        return int(used.max()) + 1 if len(used) else 0
+        used = rows.any(dim=2).any(dim=0)  # [F]
+        number = torch.arange(1, MOST_DRIVERS + 1, device=used.device)
+        return upper_bound(number * used, MOST_DRIVERS)
 
     def _loc(self, values: Float[Tensor, "B D K"]) -> Float[Tensor, "B K"]:
         """The mean of each column: of the training rows, or of the window."""

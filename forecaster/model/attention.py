@@ -57,10 +57,10 @@ class MultiHeadAttention(nn.Module):
         count, size = value.shape[2:]
         units = torch.eye(count, dtype=value.dtype, device=value.device)
         units = F.pad(units, (0, -count % size))  # a kernel takes as many values as a head is wide
-        found = [
+        weights = [
             self.kernel(query, key, part.expand_as(value), seen) for part in units.split(size, dim=1)
         ]
-        return torch.cat(found, dim=-1)[..., :count]
+        return torch.cat(weights, dim=-1)[..., :count]  # [B, A, N, M]
 
     def queries(self, tokens: Tensor) -> Queries:
         return self._split(self.query(tokens))
@@ -69,8 +69,8 @@ class MultiHeadAttention(nn.Module):
         return self._split(self.key(source)), self._split(self.value(source))
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None) -> Tokens:
-        mixed = self.kernel(query, key, value, seen)
-        return self.output(mixed.transpose(1, 2).flatten(2))
+        mixed = self.kernel(query, key, value, seen)  # [B, A, N, E]
+        return self.output(mixed.transpose(1, 2).flatten(2))  # [B, N, D]
 
     def _split(self, tokens: Tensor) -> Tensor:
         return tokens.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, A, N, E]
@@ -97,25 +97,29 @@ class KeyValueCache:
 
     def __init__(self, paths: int, channels: int):
         self.paths, self.channels = paths, channels
-        self._own: tuple[Tensor, Tensor] | None = None
+        self._horizon: tuple[Tensor, Tensor] | None = None
         self._memory: tuple[Tensor, Tensor] | None = None
 
-    def self_attention(self, attention: MultiHeadAttention, own: Tensor) -> Tokens:
+    def self_attention(self, attention: MultiHeadAttention, tokens: Tensor) -> Tokens:
         """Returns the attention of new tokens to all tokens so far, and keeps the new ones."""
-        key, value = attention.keys_and_values(own)
-        if self._own is not None:
-            key, value = torch.cat([self._own[0], key], 2), torch.cat([self._own[1], value], 2)
-        self._own = (key, value)
-        return attention.attend(attention.queries(own), key, value, None)
+        key, value = attention.keys_and_values(tokens)
+        if self._horizon is not None:
+            earlier_key, earlier_value = self._horizon
+            key = torch.cat([earlier_key, key], dim=2)
+            value = torch.cat([earlier_value, value], dim=2)
+        self._horizon = (key, value)
+        # No mask: nothing after the new tokens is here yet.
+        return attention.attend(attention.queries(tokens), key, value, None)
 
-    def cross_attention(self, attention: MultiHeadAttention, own: Tensor, memory: Memory) -> Tokens:
+    def cross_attention(self, attention: MultiHeadAttention, tokens: Tensor, memory: Memory) -> Tokens:
         """Returns cross-attention to the memory, batched over the sample paths of a window."""
         if self._memory is None:
             key, value = attention.keys_and_values(memory.tokens)
             self._memory = (key.contiguous(), value.contiguous())  # read once per patch: a third faster
-        sizes = (-1, self.paths, self.channels)
-        query = attention.queries(own).unflatten(0, sizes).permute(0, 2, 3, 1, 4, 5)
-        query = query.flatten(3, 4).flatten(0, 1)  # [windows · C, A, S · N, E]
-        mixed = attention.attend(query, *self._memory, memory.seen)
+        # Paths become queries of one window, so that its memory is not repeated.
+        query = attention.queries(tokens).unflatten(0, (-1, self.paths, self.channels))
+        query = query.permute(0, 2, 3, 1, 4, 5)  # [windows, S, C, A, N, E] → [windows, C, A, S, N, E]
+        query = query.flatten(3, 4).flatten(0, 1)  # [windows·C, A, S·N, E]
+        mixed = attention.attend(query, *self._memory, memory.seen)  # [windows·C, S·N, D]
         mixed = mixed.unflatten(1, (self.paths, -1)).unflatten(0, (-1, self.channels))
-        return mixed.transpose(1, 2).flatten(0, 2)
+        return mixed.transpose(1, 2).flatten(0, 2)  # [windows, C, S, N, D] → [windows·S·C, N, D]

@@ -1,8 +1,8 @@
 """Channels and covariates as tensors: folding, patching, category embeddings.
 
 Channels share their weights: [B, …, C] is folded to [B·C, …], the channels of a window side by side.
-Covariates enter the patches of the targets (`Covariates.together`) or, with channel attention, are
-channels of their own (`Covariates.apart`); never both.
+Covariates enter the patches of the targets (`Covariates.by_step`) or, with channel attention, are
+channels of their own (`Covariates.by_covariate`); never both.
 
 Axes: B batch · C channel · T step · N token · X number per step · Y category · K covariate · D width ·
 S path · R row, a channel of a window · J cutoff.
@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+# That linear maps read one by one: of more, each would be known from too few rows.
 _MOST_CATEGORIES = 32
 
 
@@ -32,8 +33,8 @@ def repeat_channels(shared: Tensor, channels: int) -> Tensor:
 
 def before_cutoffs(values: Tensor, shifts: Sequence[int], steps: int) -> Tensor:
     """[R, T] → [R, J, steps], what lies before each of J cutoffs that many steps (`shifts`) back."""
-    end = values.shape[1]
-    return torch.stack([values[:, end - shift - steps : end - shift] for shift in shifts], dim=1)
+    ends = [values.shape[1] - shift for shift in shifts]
+    return torch.stack([values[:, end - steps : end] for end in ends], dim=1)
 
 
 def last_steps(count: Tensor, steps: int) -> Tensor:
@@ -43,15 +44,15 @@ def last_steps(count: Tensor, steps: int) -> Tensor:
 
 def keep_channels(folded: Tensor, channels: int, kept: int) -> Tensor:
     """[B·channels, …] → [B·kept, …], the first channels of each window."""
-    if kept == channels:
+    if kept == channels:  # no copy
         return folded
     return folded.unflatten(0, (-1, channels))[:, :kept].flatten(0, 1)
 
 
-def add_channels(folded: Tensor, others: Tensor) -> Tensor:
+def add_channels(folded: Tensor, covariates: Tensor) -> Tensor:
     """[B·C, …] and [B, K, …] → [B·(C + K), …]."""
-    windows = folded.unflatten(0, (others.shape[0], -1))
-    return torch.cat([windows, others], dim=1).flatten(0, 1)
+    windows = folded.unflatten(0, (covariates.shape[0], -1))  # [B, C, …]
+    return torch.cat([windows, covariates], dim=1).flatten(0, 1)
 
 
 def repeat_paths(folded: Tensor, channels: int, paths: int) -> Tensor:
@@ -79,6 +80,7 @@ def values_and_mask(values: Tensor) -> list[Tensor]:
 
 def category_embeddings(sizes: tuple[int, ...]) -> nn.ModuleList:
     """Returns one embedding per category; row 0, the unknown, stays zero."""
+    # `padding_idx`: row 0 has no gradient.
     return nn.ModuleList(
         nn.Embedding(size + 1, min(16, 2 + size // 2), padding_idx=0) for size in sizes
     )
@@ -121,14 +123,14 @@ class Covariates(NamedTuple):
     embedded: list[Tensor]
     """Y times [B, T, _]."""
 
-    def together(self) -> Tensor:
+    def by_step(self) -> Tensor:
         """Returns [B, T, _] all numbers per step, masks included."""
         return torch.cat([self.numbers, self.observed.float(), *self.embedded], dim=-1)
 
-    def apart(self) -> list[tuple[Tensor, Tensor]]:
+    def by_covariate(self) -> list[tuple[Tensor, Tensor]]:
         """Returns, per covariate, its cells [B, T, _] and where they are real [B, T, 1]."""
-        pairs = torch.stack([self.numbers, self.observed.float()], dim=-1)
-        real = torch.cat([self.observed, self.codes > 0], dim=-1)
+        pairs = torch.stack([self.numbers, self.observed.float()], dim=-1)  # [B, T, X, 2]
+        real = torch.cat([self.observed, self.codes > 0], dim=-1)  # [B, T, X + Y]
         cells = [*pairs.unbind(dim=2), *self.embedded]
         return list(zip(cells, real[..., None].unbind(dim=2), strict=True))
 
@@ -158,5 +160,6 @@ class CovariateChannels(nn.Module):
             linear(patches(cells, self.patch, front))
             for linear, (cells, _) in zip(self.maps, covariates, strict=True)
         ]
+        # A token is real where any cell of its patch is.
         real = [patches(mask, self.patch, front).any(dim=-1) for _, mask in covariates]
         return torch.stack(tokens, dim=1), torch.stack(real, dim=1)

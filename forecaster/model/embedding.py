@@ -77,27 +77,32 @@ class Embedding(nn.Module):
     def __init__(self, config: ModelPlan, shape: Shape):
         super().__init__()
         self.config, self.shape = config, shape
-        width, apart = config.width, config.channel_attention
+        width = config.width
+        # Covariates are channels of their own, or cells of the targets' patches.
+        as_channels = config.channel_attention
         self.past_scaler = Standardizer(shape.past)
         self.known_scaler = Standardizer(shape.known)
         self.static_scaler = Standardizer(shape.static)
         self.past_embedding = category_embeddings(shape.past_categories)
         self.known_embedding = category_embeddings(shape.known_categories)
         self.static_embedding = category_embeddings(shape.static_categories)
-        by_channel = shape.embeds_channels or (apart and shape.channels > 1)
+        by_channel = shape.embeds_channels or (as_channels and shape.channels > 1)
         self.channel_embedding = category_embeddings((shape.channels,) if by_channel else ())
 
         past = widths_per_step(shape.past, self.past_embedding)
         known = widths_per_step(shape.known, self.known_embedding)
         static = sum(widths_per_step(shape.static, self.static_embedding, self.channel_embedding))
+        autoregressive = config.decoder == "autoregressive"
+        tokenized = config.tokenizes_values
+        # Numbers per step: value and mask of the target, the gap of irregular tables, covariates.
         gap = 0 if shape.regular else 1
-        future = gap if apart else gap + sum(known)
-        autoregressive, tokenized = config.decoder == "autoregressive", config.tokenizes_values
-        cells = (0 if tokenized else 2) + future + (0 if apart else sum(past))
+        future = gap if as_channels else gap + sum(known)
+        cells = (0 if tokenized else 2) + future + (0 if as_channels else sum(past))
         patch, decoder_patch = config.patch, config.decoder_patch
         self.context_patch = nn.Linear(patch * cells, width) if cells else None
         reads_ahead = future and shape.horizon
         self.horizon_patch = nn.Linear(decoder_patch * future, width) if reads_ahead else None
+        # An autoregressive decoder has the values of the patch before in its place.
         needs_token = shape.horizon > 0 and not autoregressive
         self.horizon_token = nn.Parameter(torch.zeros(width)) if needs_token else None
         self.static = nn.Linear(static, width) if static else None
@@ -107,9 +112,11 @@ class Embedding(nn.Module):
         self.time = TimeEncoding(config, shape.cycles, self.context_tokens, self.horizon_tokens)
         self.dropout = Dropout(config.dropout)
         self.stem = ConvStem(width, config.conv_kernel) if config.conv_kernel else None
-        self.context_covariates = CovariateChannels(known + past if apart else [], patch, width)
-        ahead = known if apart and shape.horizon else []
-        self.horizon_covariates = CovariateChannels(ahead, decoder_patch, width)
+        # Known ones first: those of the horizon are a beginning of those of the context (`keep_channels`).
+        in_context = known + past if as_channels else []
+        in_horizon = known if as_channels and shape.horizon else []
+        self.context_covariates = CovariateChannels(in_context, patch, width)
+        self.horizon_covariates = CovariateChannels(in_horizon, decoder_patch, width)
         reads_values = autoregressive and not tokenized
         self.previous_patch = nn.Linear(2 * decoder_patch, width) if reads_values else None
         self.vocabulary = Vocabulary()
@@ -123,9 +130,10 @@ class Embedding(nn.Module):
         span, size = self._span(future=False), self.config.patch
         observed = inputs.observed[:, span]
         targets = observed.shape[2]
+        # [B, T, C] → [B·C, T, 1]
         values = fold(scale.apply(inputs.context[:, span]).masked_fill(~observed, torch.nan))
         past, known = self._past(inputs), self._known(inputs, future=False)
-        mixed = [] if self.config.channel_attention else [past.together(), known.together()]
+        mixed = [] if self.config.channel_attention else [past.by_step(), known.by_step()]
         shared = [*mixed, *self._gap(inputs, future=False)]
         cells = [repeat_channels(part, targets) for part in shared]
         parts = []
@@ -135,15 +143,18 @@ class Embedding(nn.Module):
             parts.append(self.values(self.vocabulary.tokens(values[..., 0])))
         if self.context_patch is not None:
             parts.append(self.context_patch(patches(torch.cat(cells, dim=-1), size)))
-        tokens = self._scaled(reduce(torch.add, parts))
-        seen = patches(fold(observed), size).any(dim=-1)
+        tokens = self._scaled(reduce(torch.add, parts))  # [B·C, M, D]
+        seen = patches(fold(observed), size).any(dim=-1)  # [B·C, M]
         if len(self.context_covariates):
-            others, real = self.context_covariates([*known.apart(), *past.apart()])
-            tokens, seen = add_channels(tokens, others), add_channels(seen, real)
+            covariates, real = self.context_covariates([*known.by_covariate(), *past.by_covariate()])
+            tokens = add_channels(tokens, covariates)
+            seen = add_channels(seen, real)
         if self.stem is not None:
             tokens = self.stem(tokens, seen)
+        # A patch has the time of its last step; the first one may be filled up at its old end.
         length, reads = self.config.context_length, self.attention_length
-        ends = slice(length - reads + (reads % size or size) - 1, length, size)  # of patches
+        first_end = length - reads + (reads % size or size) - 1
+        ends = slice(first_end, length, size)
         time = self.time(inputs.elapsed[:, ends], inputs.phase[:, ends], first=0)
         return tokens + repeat_channels(time, targets + len(self.context_covariates)), seen
 
@@ -157,20 +168,22 @@ class Embedding(nn.Module):
         targets, size = inputs.context.shape[2], self.config.decoder_patch
         starts = slice(self.config.context_length, None, size)
         time = self.time(inputs.elapsed[:, starts], inputs.phase[:, starts], first=self.context_tokens)
-        known, apart = self._known(inputs, future=True), self.config.channel_attention
+        known = self._known(inputs, future=True)
         tokens = time if self.horizon_token is None else self._scaled(self.horizon_token) + time
         if self.horizon_patch is not None:
-            cells = [*([] if apart else [known.together()]), *self._gap(inputs, future=True)]
-            projected = self.horizon_patch(patches(torch.cat(cells, dim=-1), size, front=False))
+            mixed = [] if self.config.channel_attention else [known.by_step()]
+            cells = torch.cat([*mixed, *self._gap(inputs, future=True)], dim=-1)
+            projected = self.horizon_patch(patches(cells, size, front=False))  # [B, N, D]
             tokens = tokens + self._scaled(projected)
+        # Only now: what the horizon knows is the same for all targets.
         tokens = repeat_channels(tokens, targets)
         channels = targets + len(self.horizon_covariates)
         # A channel that was never observed is hidden from the others.
         observed = keep_channels(seen, channels, targets).any(dim=1, keepdim=True)
         shown = observed.expand(-1, tokens.shape[1])
         if len(self.horizon_covariates):
-            others, real = self.horizon_covariates(known.apart(), front=False)
-            tokens = add_channels(tokens, others + time[:, None])
+            covariates, real = self.horizon_covariates(known.by_covariate(), front=False)
+            tokens = add_channels(tokens, covariates + time[:, None])  # [B, K, N, D] + [B, 1, N, D]
             shown = add_channels(shown, real)
         return tokens, shown
 
@@ -181,8 +194,8 @@ class Embedding(nn.Module):
             return inputs.elapsed.new_zeros((code.numel(), 1, self.config.width))
         observed, numbers = ~inputs.static.isnan(), self.static_numbers(inputs)
         codes = embedded(self.static_embedding, inputs.static_category)
-        series = torch.cat([numbers, observed.float(), *codes], dim=-1)
-        channel = embedded(self.channel_embedding, code.reshape(-1, 1))
+        series = torch.cat([numbers, observed.float(), *codes], dim=-1)  # [B, _]
+        channel = embedded(self.channel_embedding, code.reshape(-1, 1))  # [B·channels, _], or none
         parts = [repeat_channels(series, code.shape[1]), *channel]
         return self.static(torch.cat(parts, dim=-1))[:, None]
 
@@ -201,9 +214,9 @@ class Embedding(nn.Module):
             cells = torch.cat(values_and_mask(values), dim=-1)
             projected = self.previous_patch(patches(cells, self.config.decoder_patch))
         projected = self._scaled(projected)
-        windows = previous.shape[0]
         if covariates := len(self.horizon_covariates):
-            zeros = projected.new_zeros((windows, covariates, *projected.shape[1:]))
+            # They have no values before: zeros behind the targets of each window.
+            zeros = projected.new_zeros((previous.shape[0], covariates, *projected.shape[1:]))
             projected = add_channels(projected, zeros)
         return tokens + projected
 
@@ -231,6 +244,7 @@ class Embedding(nn.Module):
         """[B, T, 1] time since the row before, on irregular tables."""
         if self.shape.regular:
             return []
+        # The row before the first is not known: one step.
         gap = inputs.elapsed.diff(dim=1, prepend=inputs.elapsed[:, :1] - 1)
         return [gap.clamp(min=0).log1p()[:, self._span(future), None]]
 
@@ -240,6 +254,7 @@ class Embedding(nn.Module):
         return slice(length, None) if future else slice(length - self.attention_length, length)
 
     def _scaled(self, projected: Tensor) -> Tensor:
+        # Vaswani et al. (2017), section 3.4: embeddings are multiplied by √D.
         scales = self.config.style == "vaswani2017" or self.values is not None
         return projected * math.sqrt(self.config.width) if scales else projected
 
@@ -255,6 +270,8 @@ def previous_values(
         size: steps per patch.
     """
     context = inputs.context.masked_fill(~inputs.observed, torch.nan)[:, -size:]
-    short = size - context.shape[1]
+    missing = size - context.shape[1]  # of a context shorter than a patch
     steps = size * max(1, -(-target.shape[1] // size))
-    return F.pad(torch.cat([context, target], dim=1), (0, 0, short, 0), value=torch.nan)[:, :steps]
+    # A patch later: the last of the target comes before no patch.
+    values = torch.cat([context, target], dim=1)
+    return F.pad(values, (0, 0, missing, 0), value=torch.nan)[:, :steps]

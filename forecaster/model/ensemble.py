@@ -9,7 +9,6 @@ Axes: B batch of windows · H horizon · C channel · Q quantile level.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 
@@ -21,6 +20,7 @@ from forecaster.config import Expert, TargetConfig
 from forecaster.model.network import Network
 from forecaster.model.sampling import Prediction, prediction_from_paths
 from forecaster.model.scaling import Scale
+from forecaster.model.shortcuts import may_hold
 from forecaster.windows.batch import Inputs
 
 
@@ -33,6 +33,8 @@ class Ensemble(nn.Module):
         weights: Sequence[float],
         conformal_factors: Tensor | None = None,
         target: TargetConfig | None = None,
+        experts_only: bool = False,
+        only: Expert | None = None,
     ):
         """Takes members and their weights.
 
@@ -41,6 +43,8 @@ class Ensemble(nn.Module):
             weights: one per member, summing to 1.
             conformal_factors: [H, C, Q] of the distances of quantiles from the median; None = 1.
             target: bounds and rounding; None = any number.
+            experts_only: the experts of all members forecast, without networks.
+            only: which of the experts then; None = their weighted mean.
         """
         super().__init__()
         self.members = nn.ModuleList(members)
@@ -48,6 +52,7 @@ class Ensemble(nn.Module):
         self.levels = members[0].config.quantile_levels
         self.conformal_factors = None if conformal_factors is None else nn.Buffer(conformal_factors)
         self.target = target or TargetConfig()
+        self._experts_only, self._only = experts_only, only
 
     @property
     def networks(self) -> list[Network]:
@@ -69,10 +74,12 @@ class Ensemble(nn.Module):
         quantiles, mean, drawn = self._blended(inputs, key, paths)
         if self.conformal_factors is not None:
             # The residuals of short histories have classes of their own.
-            brief = self.networks[0].brief(inputs)[:, None, :, None]
+            brief = self.networks[0].brief(inputs)[:, None, :, None]  # [B, 1, C, 1]
             # A lead beyond the calibrated ones has the factors of the last one.
             lead = torch.arange(quantiles.shape[1], device=quantiles.device)
-            factors = self.conformal_factors[lead.clamp(max=len(self.conformal_factors) - 1)]
+            factors = self.conformal_factors[
+                lead.clamp(max=len(self.conformal_factors) - 1)
+            ]  # [H, C, Q]
             moved = calibrated(quantiles, factors, self.levels.index(0.5))
             quantiles = torch.where(brief, quantiles, moved)
         return Prediction(
@@ -89,8 +96,10 @@ class Ensemble(nn.Module):
     @property
     def forecasts_cold(self) -> bool:
         """Whether the level of series without history is known in all channels."""
-        scales = [own.experts.cold_scale[1:] for own in self.networks if own.experts is not None]
-        return len(scales) == len(self.members) and all(bool((own > 0).all()) for own in scales)
+        experts = [network.experts for network in self.networks if network.experts is not None]
+        if len(experts) < len(self.members):
+            return False
+        return all(bool((pool.cold_scale[1:] > 0).all()) for pool in experts)
 
     def with_members(self, members: Sequence[Network]) -> Ensemble:
         """Returns other members with the same weights, conformal factors and bounds."""
@@ -101,14 +110,13 @@ class Ensemble(nn.Module):
 
         None where a member lacks it.
         """
-        members = [copy.deepcopy(member) for member in self.networks]
-        for member in members:
-            experts = member.experts
-            if experts is None or only not in (None, *experts.names):
+        for member in self.networks:
+            if member.experts is None or only not in (None, *member.experts.names):
                 return None
-            experts.only = only
-            member.network_weight.zero_()
-        return Ensemble(members, self.weights, target=self.target).train(self.training)
+        ensemble = Ensemble(
+            self.networks, self.weights, target=self.target, experts_only=True, only=only
+        )
+        return ensemble.train(self.training)
 
     def with_factors(self, conformal_factors: Tensor | None) -> Ensemble:
         """Returns the same members with other conformal factors."""
@@ -117,11 +125,19 @@ class Ensemble(nn.Module):
         )
 
     def _blended(self, inputs: Inputs, key: Tensor | None, paths: int | None) -> Prediction:
-        found = [member.predict(inputs, key, paths) for member in self.networks]
-        if len(found) == 1:
-            return found[0]
-        quantiles, mean, drawn = (self._weighted(parts) for parts in zip(*found, strict=True))
-        if drawn is not None:
+        if self._experts_only:
+            predictions = [
+                Prediction(
+                    member.expert_quantiles(inputs, member.scale(inputs), self._only), None, None
+                )
+                for member in self.networks
+            ]
+        else:
+            predictions = [member.predict(inputs, key, paths) for member in self.networks]
+        if len(predictions) == 1:
+            return predictions[0]
+        quantiles, mean, drawn = (self._weighted(parts) for parts in zip(*predictions, strict=True))
+        if drawn is not None:  # quantiles of the mean paths, not the mean of the paths' quantiles
             return prediction_from_paths(drawn, self.levels)
         assert quantiles is not None
         return Prediction(quantiles, mean, None)
@@ -144,9 +160,9 @@ class Ensemble(nn.Module):
         experts = self.networks[0].experts
         if experts is None or self.target.lower is not None:
             return quantiles
-        if not torch.compiler.is_exporting() and not bool(experts.intermittent.any()):
+        if not may_hold(experts.intermittent):
             return quantiles
-        demand = experts.intermittent[inputs.channel][:, None, :, None]
+        demand = experts.intermittent[inputs.channel][:, None, :, None]  # [B, 1, C, 1]
         return torch.where(demand, quantiles.clamp(min=0.0), quantiles)
 
     def _whole(self, values: Tensor) -> Tensor:
@@ -167,7 +183,7 @@ def calibrated(
     Levels that would cross are sorted, which never makes their loss larger (Chernozhukov, Fernández-Val
     and Galichon, "Quantile and probability curves without crossing", 2010).
     """
-    center = quantiles[..., median : median + 1]
+    center = quantiles[..., median : median + 1]  # [*B, 1]
     moved = center + factors * (quantiles - center)
     below, above = moved[..., :median], moved[..., median + 1 :]
     return torch.cat([below.sort(dim=-1).values, center, above.sort(dim=-1).values], dim=-1)

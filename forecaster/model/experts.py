@@ -37,6 +37,7 @@ from forecaster.model.embedding import Shape
 from forecaster.model.linear import HARMONICS, Cutoffs, LinearForecast
 from forecaster.model.positions import phase_sinusoids, step_of_cycle
 from forecaster.model.scaling import ContextScaler, Scale
+from forecaster.model.shortcuts import may_hold, shortcut, upper_bound
 from forecaster.windows.batch import Inputs
 
 CUTOFFS = 4
@@ -45,12 +46,12 @@ relative to eight .998 on 52 small tables, .962 on seven larger ones."""
 SHARPNESS = (6.0, 12.0)
 """Of the weights by errors at earlier cutoffs, and by those on training windows, before windows choose: an
 expert whose error at earlier cutoffs is a sixth larger than the least has e⁻¹ of its weight."""
-_LEADS = (
-    12  # at most, at which earlier forecasts are scored: MAE of 32, 12, 8, 6: .734, .733, .738, .745
-)
+# At most, at which earlier forecasts are scored: MAE of 32, 12, 8, 6 of them: .734, .733, .738, .745.
+_LEADS = 12
 _SHORT = 8  # steps that are a short history where there is no season
 _SCATTER = 4.0  # cutoffs that the distance of neighbouring seasons counts as, in the unit of bands
-_FARTHEST_LEVEL = 4.0  # of the logarithm of a level from that of its channel: statics may be far off
+# Of the logarithm of a level from that of its channel, e⁴ = 55: statics may be far off.
+_FARTHEST_LEVEL = 4.0
 _LEAST_UNIT = 0.01  # spreads of the context
 _TINY = 1e-6
 _MOST_LOGIT = 30.0
@@ -187,15 +188,13 @@ class Experts(nn.Module):
         self.closed_forms = ClosedForms(config)
         self.linear = LinearForecast(config, shape) if config.has_linear else None
         self.arx = ArxForecast(config, shape) if "arx" in self.names else None
-        self.only: str | None = None
-        """The one expert that forecasts without a network; None = all, weighted."""
         count = min(_LEADS, shape.horizon)
         leads = np.linspace(0, shape.horizon - 1, count).round()
         self._scored = sorted({int(lead) for lead in leads})
         # Few steps, a season, three seasons; where there is none, 8 steps take its place.
         season = max(self.season, _SHORT)
-        few = (0, 1, 2, 4, _SHORT) if season > _SHORT else (0, 1, 2, 4)
-        self.longest = (*few, season, 3 * season)
+        short = (0, 1, 2, 4, _SHORT) if season > _SHORT else (0, 1, 2, 4)
+        self.longest = (*short, season, 3 * season)
         """Steps of history up to which a row is of class 0, 1, …; longer ones are of the last class, G − 1."""
         self.initial = nn.Buffer(self._initial_offsets(config), persistent=False)
         """[G, 1, 1, Q] `offsets` where no residuals are known."""
@@ -257,15 +256,14 @@ class Experts(nn.Module):
         """
         history = self.history(inputs, scale)
         shifts = [number * self.spacing for number in range(CUTOFFS, 0, -1)]
-        own_cutoff = Cutoffs([0], [*range(self.horizon)])
-        groups = (own_cutoff, Cutoffs(shifts, self._scored))
+        groups = (Cutoffs([0], [*range(self.horizon)]), Cutoffs(shifts, self._scored))
         # Both groups at once: known covariates are read once.
-        maps: list[Tensor] | list[None] = [None, None]
+        linear: list[Tensor] | list[None] = [None, None]
         if self.linear is not None:
-            maps = self.linear.forecast(inputs, scale, known, time, groups)
+            linear = self.linear.forecast(inputs, scale, known, time, groups)
         now, earlier = (
-            self._forecasts(group, history, linear, inputs, scale, scaler, time)
-            for group, linear in zip(groups, maps, strict=True)
+            self._forecasts(cutoffs, history, of_linear, inputs, scale, scaler, time)
+            for cutoffs, of_linear in zip(groups, linear, strict=True)
         )
         forecasts = now[:, :, 0].permute(1, 2, 0)  # [E, R, 1, H] → [R, H, E]
         forecasts = self._with_profiles(forecasts, inputs, known)
@@ -283,7 +281,7 @@ class Experts(nn.Module):
     ) -> Float[Tensor, "E R J L"]:
         """The forecasts of all experts at some cutoffs, scaled units; `linear`: of the linear expert."""
         zero = torch.zeros_like(inputs.context[:, :1])  # [B, 1, C]
-        zero = scale.apply(zero).flatten()  # [R]
+        zero = scale.apply(zero).flatten()  # [R] what 0 is in scaled units
         shifts, leads = cutoffs
         forecasts = self.closed_forms(history.filled, history.length, zero, shifts, leads)
         if linear is not None:
@@ -292,6 +290,7 @@ class Experts(nn.Module):
             assert self.linear is not None
             block = None
             if time is not None and self.linear.held_out:
+                # ARX is solved without the blocks of the longest span, which comes first.
                 times = self.linear.times(inputs, time, shifts)  # [R, J]
                 block = self.linear.held_out[0].block(times)
             forecasts["arx"] = self.arx(
@@ -353,7 +352,7 @@ class Experts(nn.Module):
     def cold(self, inputs: Inputs) -> Bool[Tensor, "B C"]:
         """Returns whether a channel has no history, and its level is that of `cold_level`."""
         seen = inputs.observed.any(dim=1)
-        if torch.compiler.is_exporting() or not bool(seen.all()):
+        if may_hold(~seen):
             seen = seen | inputs.history_observed.any(dim=1)
         return ~seen & (self.cold_scale[inputs.channel] > 0)
 
@@ -378,23 +377,26 @@ class Experts(nn.Module):
         """Returns the forecasts, in series without history those of steps alike of other series."""
         profile = self.profile[inputs.channel]
         cold = self.cold(inputs) & profile.any(dim=2)
-        if not torch.compiler.is_exporting() and not bool(cold.any()):
+        if not may_hold(cold):
             return forecasts
-        ahead = slice(inputs.context.shape[1], None)
-        steps = self.steps(inputs.phase[:, ahead], known[:, ahead], inputs.known_category[:, ahead])
+        horizon = slice(inputs.context.shape[1], None)
+        steps = self.steps(
+            inputs.phase[:, horizon], known[:, horizon], inputs.known_category[:, horizon]
+        )
         shape = fold(steps @ profile.transpose(1, 2))  # [B, H, U] @ [B, U, C] → [R, H, 1]
+        # A horizon shorter than the table's is padded, as the experts forecast all of it.
         shape = F.pad(shape, (0, 0, 0, self.horizon - shape.shape[1]))
         return torch.where(cold.flatten()[:, None, None], shape, forecasts)
 
-    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *others: Any) -> None:
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *arguments: Any) -> None:
         for name in ADDED:
             state.setdefault(f"{prefix}{name}", getattr(self, name))
-        super()._load_from_state_dict(state, prefix, *others)
+        super()._load_from_state_dict(state, prefix, *arguments)
 
     def with_cold_scale(self, inputs: Inputs, scale: Scale, numbers: Float[Tensor, "B S"]) -> Scale:
         """Returns the scale of windows, that of a series without history from its statics."""
         cold = self.cold(inputs)
-        if not torch.compiler.is_exporting() and not bool(cold.any()):
+        if not may_hold(cold):
             return scale
         features = self.statics(inputs.static_category, numbers).double()[..., None]  # [B, F, 1]
         level = self.cold_level[inputs.channel] @ features  # [B, C, F] @ [B, F, 1] → [B, C, 1]
@@ -416,30 +418,20 @@ class Experts(nn.Module):
         observed = fold(inputs.history_observed)[..., 0]  # [B, T, C] → [R, T]
         values = fold(scale.apply(inputs.history))[..., 0]
         values = values.clamp(-_FARTHEST, _FARTHEST)
-        if torch.compiler.is_exporting():
-            filled, length = fill(values, observed, self.season)
-            return History(filled, values, observed, length)
-        filled = values
-        length = torch.full_like(observed[:, 0], observed.shape[1], dtype=torch.int64)
-        # Most rows have no gap, and filling takes a few passes.
-        gapped = (~observed.all(dim=1)).nonzero()[:, 0]
-        if len(gapped):
-            filled = values.clone()
-            some = fill(values[gapped], observed[gapped], self.season)
-            filled[gapped], length[gapped] = some
+        filled, length = fill_gapped(values, observed, self.season)
         return History(filled, values, observed, length)
 
-    def quantiles(self, pool: Pool) -> Float[Tensor, "R H Q"]:
-        """Returns the quantiles of the weighted mean, or of the only expert, scaled units.
+    def quantiles(self, pool: Pool, only: Expert | None = None) -> Float[Tensor, "R H Q"]:
+        """Returns the quantiles of the weighted mean, or of one expert, scaled units.
 
         Center + unit · quantile of the residuals in such units.
         """
         evidence = pool.evidence
-        if self.only is None:
+        if only is None:
             center, error = pool.mean()
             number = 0
         else:
-            expert = self.names.index(self.only)
+            expert = self.names.index(only)
             center, error = pool.forecasts[..., expert], evidence.error[:, expert]
             number = 1 + expert
         offsets = self.offsets[evidence.history_class, number]  # [R, H, Q]
@@ -497,8 +489,9 @@ class Experts(nn.Module):
         scatter = torch.ones_like(filled[:, 0])
         for lag in (1, self.season):
             span = min(self.memory, filled.shape[1] - lag)
-            late, early = filled[:, -span:], filled[:, -span - lag : -lag]
-            distance = (late - early).abs()  # [R, span]
+            lagged = filled[:, -span - lag : -lag]
+            distance = (filled[:, -span:] - lagged).abs()  # [R, span]
+            # [R] not of the first period, which is repeated before the first observation.
             pairs = (length - lag).clamp(0, span)
             total = (distance * last_steps(pairs, span)).sum(dim=1)
             mean = total / pairs.clamp(min=1)
@@ -515,8 +508,7 @@ def fill(
     period is repeated, or the mean where there is less than a period; 0 where nothing is observed.
     """
     steps = values.shape[1]
-    exporting = torch.compiler.is_exporting()
-    first = observed.float().argmax(dim=1)
+    first = observed.float().argmax(dim=1)  # [R]; torch has no argmax of bool
     length = steps - torch.where(observed.any(dim=1), first, steps)
     values = torch.where(observed, values, torch.nan)
     for lag in (period, 1):
@@ -524,17 +516,31 @@ def fill(
         while lag < steps:
             missing = values.isnan()
             gaps = missing.sum(dim=1) > steps - length  # more than what lies before the first value
-            if not exporting and not bool(gaps.any()):
+            if not may_hold(gaps):
                 break
             lagged = F.pad(values[:, :-lag], (lag, 0), value=torch.nan)
             values = torch.where(missing, lagged, values)
             lag *= 2
-    longest = steps if exporting else int(first.max())  # steps before a first observation
+    longest = upper_bound(first, steps)  # steps before a first observation
     if longest:
         values = _with_beginning(values, first, length, period, longest)
-    if exporting or bool((length == 0).any()):
+    if may_hold(length == 0):
         values = torch.where(values.isnan(), 0.0, values)
     return values, length
+
+
+@shortcut(fill)
+def fill_gapped(
+    values: Float[Tensor, "R T"], observed: Bool[Tensor, "R T"], period: int
+) -> tuple[Float[Tensor, "R T"], Int[Tensor, " R"]]:
+    """Returns what `fill` does, which takes a few passes, of the rows with gaps alone: most have none."""
+    length = torch.full_like(observed[:, 0], observed.shape[1], dtype=torch.int64)
+    gapped = (~observed.all(dim=1)).nonzero()[:, 0]
+    if not len(gapped):
+        return values, length
+    filled = values.clone()
+    filled[gapped], length[gapped] = fill(values[gapped], observed[gapped], period)
+    return filled, length
 
 
 def _with_beginning(
@@ -547,7 +553,7 @@ def _with_beginning(
     """Values whose first period is repeated before the `first` observation, at most `longest` steps."""
     step = torch.arange(longest, device=values.device)
     short = length < period
-    mean = values.nan_to_num().sum(dim=1) / length.clamp(min=1)
+    mean = values.nan_to_num().sum(dim=1) / length.clamp(min=1)  # [R]
     lag = torch.where(short, 1, period)[:, None]
     # In float32, which is exact here: whole numbers take five times as long to divide.
     distance = (step - first[:, None]).float()
@@ -560,7 +566,6 @@ def _with_beginning(
 
 def truncated(inputs: Inputs, steps: Int[Tensor, " B"]) -> Inputs:
     """Returns windows without what is further back than some steps, as if series had begun there."""
-
     context = last_steps(steps, inputs.context.shape[1])[..., None]  # [B, L, 1]
     history = last_steps(steps, inputs.history.shape[1])[..., None]  # [B, T, 1]
     return replace(

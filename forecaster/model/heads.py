@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from forecaster.config import ModelPlan
 from forecaster.model.scaling import Scale
+from forecaster.model.shortcuts import shortcut
 
 Raw = Float[Tensor, "B T C P"]
 Cells = Float[Tensor, "B T C"]
@@ -34,8 +35,8 @@ Uniform = Float[Tensor, "B T C 2"]
 """Numbers strictly in (0, 1), float64."""
 
 _NODES = 32
-_INITIAL_FREEDOM = 10.0
-_LABEL_SMOOTHING = 0.1
+_INITIAL_FREEDOM = 10.0  # of Student's t before training: tails a little heavier than a normal's
+_LABEL_SMOOTHING = 0.1  # as Szegedy et al. (2016)
 
 
 class Head(nn.Module, ABC):
@@ -108,13 +109,14 @@ class QuantileHead(Head):
     def initial_bias(self) -> Float[Tensor, " Q"]:
         """Returns the raw numbers of a standard normal in scaled units."""
         normal = torch.tensor([NormalDist().inv_cdf(float(level)) for level in self.levels])
-        raw = inverse_softplus(normal.diff())
+        raw = inverse_softplus(normal.diff())  # the steps between neighbouring quantiles
         return torch.cat([raw[: self.median], torch.zeros(1), raw[self.median :]])
 
     def forward(self, raw: Float[Tensor, "*B Q"]) -> Float[Tensor, "*B Q"]:
         """Returns quantiles in scaled units, rising along the last axis."""
         m = self.median
         center = raw[..., m : m + 1]
+        # Steps below the median are summed from it outwards.
         below = center - F.softplus(raw[..., :m]).flip(-1).cumsum(-1).flip(-1)
         above = center + F.softplus(raw[..., m + 1 :]).cumsum(-1)
         return torch.cat([below, center, above], dim=-1)
@@ -139,10 +141,11 @@ class QuantileHead(Head):
         error = (safe - raw[..., m]).abs()
         if loss == "huber":
             error = torch.where(error < 1, error.square() / 2, error - 0.5)
+        # All quantiles are counted from the median: detached, their loss does not move it.
         fixed = torch.cat([raw[..., :m], raw[..., m : m + 1].detach(), raw[..., m + 1 :]], dim=-1)
-        others = [number for number in range(self.size) if number != m]
-        if others:
-            error = error + pinball(self(fixed)[..., others], safe, self.levels[others])
+        outer = [number for number in range(self.size) if number != m]
+        if outer:
+            error = error + pinball(self(fixed)[..., outer], safe, self.levels[outer])
         return torch.where(observed, error, 0.0)
 
     def quantiles(self, raw: Raw, scale: Scale) -> Quantiles:
@@ -159,11 +162,12 @@ class QuantileHead(Head):
         tails included.
         """
         score = torch.special.ndtri(uniform[..., 0]).to(raw.dtype)
-        knots = torch.special.ndtri(self.levels.double()).to(raw.dtype)
+        knots = torch.special.ndtri(self.levels.double()).to(raw.dtype)  # [Q]
         quantiles = self(raw)
-        right = torch.searchsorted(knots, score).clamp(1, self.size - 1)[..., None]
-        low, high = quantiles.gather(-1, right - 1), quantiles.gather(-1, right)
-        fraction = (score[..., None] - knots[right - 1]) / (knots[right] - knots[right - 1])
+        # The two levels around a score, or the two nearest ones; a fraction below 0 or above 1 is beyond.
+        upper = torch.searchsorted(knots, score).clamp(1, self.size - 1)[..., None]  # [B, T, C, 1]
+        low, high = quantiles.gather(-1, upper - 1), quantiles.gather(-1, upper)
+        fraction = (score[..., None] - knots[upper - 1]) / (knots[upper] - knots[upper - 1])
         return scale.invert((low + fraction * (high - low))[..., 0])
 
 
@@ -178,13 +182,15 @@ class StudentTHead(Head):
 
     def initial_bias(self) -> Float[Tensor, " P"]:
         """Returns the raw numbers of mean 0 and variance 1 in scaled units."""
+        # The variance is σ²·ν/(ν − 2).
         spread = math.sqrt((_INITIAL_FREEDOM - 2) / _INITIAL_FREEDOM)
         raw = inverse_softplus(torch.tensor([spread, _INITIAL_FREEDOM - 2]))
         return torch.cat([torch.zeros(1), raw])
 
     def loss(self, raw: Raw, scale: Scale, target: Cells) -> Cells:
+        # −log p = (ν + 1)/2·log(1 + z²/ν) − log Γ((ν + 1)/2) + log Γ(ν/2) + log(πν)/2 + log σ, z = (y − μ)/σ
         observed = ~target.isnan()
-        loc, spread, freedom = _parameters(raw.double())
+        loc, spread, freedom = _parameters(raw.double())  # [B, T, C] each: μ, σ, ν
         distance = (torch.where(observed, scale.apply(target), 0.0) - loc) / spread
         constant = torch.lgamma((freedom + 1) / 2) - torch.lgamma(freedom / 2)
         constant = constant - 0.5 * torch.log(math.pi * freedom) - torch.log(spread)
@@ -193,7 +199,7 @@ class StudentTHead(Head):
 
     def quantiles(self, raw: Raw, scale: Scale) -> Quantiles:
         loc, spread, freedom = _parameters(raw)
-        standard = _chebyshev_sum(4 / freedom - 1, self.coefficients.to(raw.dtype))
+        standard = _chebyshev_sum(4 / freedom - 1, self.coefficients.to(raw.dtype))  # [B, T, C, Q]
         return scale.invert(loc[..., None] + spread[..., None] * standard)
 
     def mean(self, raw: Raw, scale: Scale) -> Cells:
@@ -201,7 +207,7 @@ class StudentTHead(Head):
 
     def sample(self, raw: Raw, scale: Scale, uniform: Uniform) -> Cells:
         loc, spread, freedom = _parameters(raw.double())
-        # The polar method, which is exact (Bailey, 1994).
+        # The polar method, which is exact (Bailey, 1994): √(ν·(u₁^(−2/ν) − 1))·cos(2π·u₂).
         radius = (freedom * torch.expm1(-2 / freedom * uniform[..., 0].log())).sqrt()
         draw = loc + spread * radius * torch.cos(2 * math.pi * uniform[..., 1])
         return scale.invert(draw)
@@ -209,7 +215,7 @@ class StudentTHead(Head):
 
 def _parameters(raw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Location and spread in scaled units, and degrees of freedom above 2."""
-    smallest = torch.finfo(torch.float32).eps
+    smallest = torch.finfo(torch.float32).eps  # softplus of −100 is 0
     return raw[..., 0], F.softplus(raw[..., 1]) + smallest, 2 + F.softplus(raw[..., 2])
 
 
@@ -222,7 +228,7 @@ def _quantile_coefficients(levels: tuple[float, ...]) -> Float[Tensor, "P Q"]:
     """
     from scipy.special import stdtrit
 
-    angle = np.pi * (np.arange(_NODES) + 0.5) / _NODES
+    angle = np.pi * (np.arange(_NODES) + 0.5) / _NODES  # nodes cos(angle) of T₃₂
     exact = stdtrit(4 / (np.cos(angle) + 1)[:, None], np.array(levels))
     coefficients = 2 / _NODES * np.cos(np.arange(_NODES)[:, None] * angle) @ exact
     coefficients[0] /= 2
@@ -232,6 +238,7 @@ def _quantile_coefficients(levels: tuple[float, ...]) -> Float[Tensor, "P Q"]:
 
 def _chebyshev_sum(x: Tensor, coefficients: Tensor) -> Tensor:
     """Clenshaw's sum of coefficients[k]·T_k(x): [B, T, C] and [P, Q] to [B, T, C, Q]."""
+    # From the highest k on: bₖ = cₖ + 2x·bₖ₊₁ − bₖ₊₂; the sum is c₀ + x·b₁ − b₂.
     x = x[..., None]
     above = highest = torch.zeros_like(x * coefficients[0])
     for coefficient in coefficients[1:].flip(0):
@@ -255,8 +262,9 @@ class Vocabulary:
     def tokens(self, values: Float[Tensor, "*B"]) -> Int[Tensor, "*B"]:
         """Returns the bin of each scaled value; `bins` where it is NaN."""
         missing = values.isnan()
-        place = (torch.where(missing, 0.0, values) + self.limit) / self.width
-        return torch.where(missing, self.bins, place.floor().clamp(0, self.bins - 1).long())
+        # NaN is no integer: masked before the cast.
+        position = (torch.where(missing, 0.0, values) + self.limit) / self.width  # in bins
+        return torch.where(missing, self.bins, position.floor().clamp(0, self.bins - 1).long())
 
     def values(self, tokens: Int[Tensor, "*B"]) -> Float[Tensor, "*B"]:
         """Returns the middle of each bin, scaled units."""
@@ -305,10 +313,12 @@ class BinnedHead(Head):
 
     def _at(self, raw: Tensor, level: Tensor) -> Tensor:
         """Quantiles [B, T, C, N] at levels [B, T, C, N], scaled units."""
-        below = raw.softmax(-1).cumsum(-1)
+        below = raw.softmax(-1).cumsum(-1)  # [B, T, C, P] probability up to each bin's upper edge
+        # A sum of 1 − rounding lies below a level of almost 1.
         bin_ = _first_at_least(below, level).clamp(max=self.size - 1)
         high = below.gather(-1, bin_)
         low = torch.where(bin_ > 0, below.gather(-1, (bin_ - 1).clamp(min=0)), 0.0)
+        # Uniform within the bin: a straight line between its edges.
         fraction = ((level - low) / (high - low)).clamp(0, 1)
         return (bin_ + fraction) * self.vocabulary.width - self.vocabulary.limit
 
@@ -316,8 +326,12 @@ class BinnedHead(Head):
         return self.vocabulary.values(torch.arange(self.size, device=self.levels.device))
 
 
+def _count_below(rising: Tensor, level: Tensor) -> Tensor:
+    """How many numbers of the last axis are below each level; ONNX has no binary search."""
+    return torch.stack([(rising < one[..., None]).sum(-1) for one in level.unbind(-1)], dim=-1)
+
+
+@shortcut(_count_below)
 def _first_at_least(rising: Tensor, level: Tensor) -> Tensor:
     """Returns where each level belongs among rising numbers, along the last axis."""
-    if torch.compiler.is_exporting():  # ONNX has no searchsorted
-        return torch.stack([(rising < one[..., None]).sum(-1) for one in level.unbind(-1)], dim=-1)
     return torch.searchsorted(rising, level.contiguous())

@@ -33,6 +33,7 @@ Seen = Bool[Tensor, "B M"]
 """True where a key is real."""
 
 DEFAULT_SIZES = {"local": 32, "sparse": 5, "low_rank": 64}
+"""Window, factor (that of the paper), rank."""
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
@@ -91,17 +92,19 @@ def local_attention(
     # Larger blocks copy less and multiply more: of 1, 2 and 4 windows the second is fastest at 8,192.
     size = min(2 * window, count)
     margin = min(window, size)
+    # Keys that blocks are filled up with are masked as if not real: [B, N] → [B, 1, N, 1] → [B, K, 1, S].
     real = query.new_ones((batch, count)) if seen is None else seen.to(query.dtype)
     real = _with_neighbours(real[:, None, :, None], size, margin)[:, :, 0, None, :, 0] > 0
-    place = torch.arange(size + 2 * margin, device=query.device)
-    near = (margin + place[:size, None] - place).abs() <= window
+    position = torch.arange(size + 2 * margin, device=query.device)  # [S] in a block and its margins
+    band = (margin + position[:size, None] - position).abs() <= window  # [W, S]
     blocks = scaled_dot_product_attention(
         _blocks(query, size).flatten(0, 1),
         _with_neighbours(key, size, margin).flatten(0, 1),
         _with_neighbours(value, size, margin).flatten(0, 1),
-        (near & real).flatten(0, 1)[:, None],  # [B·K, 1, W, S]
+        (band & real).flatten(0, 1)[:, None],  # [B·K, 1, W, S]
     )  # [B·K, A, W, E]
-    return blocks.unflatten(0, (batch, -1)).transpose(1, 2).flatten(2, 3)[:, :, :count]
+    blocks = blocks.unflatten(0, (batch, -1)).transpose(1, 2)  # [B, A, K, W, E]
+    return blocks.flatten(2, 3)[:, :, :count]
 
 
 def _blocks(tokens: Tensor, size: int) -> Tensor:
@@ -116,10 +119,11 @@ def _with_neighbours(tokens: Tensor, size: int, margin: int) -> Tensor:
 
     Concatenated, not unfolded: the backward pass of unfold costs more than the attention.
     """
-    own = _blocks(tokens, size)
-    before = F.pad(own[:, :-1, :, size - margin :], (0, 0, 0, 0, 0, 0, 1, 0))
-    after = F.pad(own[:, 1:, :, :margin], (0, 0, 0, 0, 0, 0, 0, 1))
-    return torch.cat([before, own, after], dim=3)
+    blocks = _blocks(tokens, size)
+    # A block of zeros before the first one, and one after the last.
+    before = F.pad(blocks[:, :-1, :, size - margin :], (0, 0, 0, 0, 0, 0, 1, 0))
+    after = F.pad(blocks[:, 1:, :, :margin], (0, 0, 0, 0, 0, 0, 0, 1))
+    return torch.cat([before, blocks, after], dim=3)
 
 
 def sparse_attention(
@@ -135,16 +139,17 @@ def sparse_attention(
     length = query.shape[2]
     real = seen if seen is not None else query.new_ones((query.shape[0], length), dtype=torch.bool)
     most = min(length, factor * max(1, math.ceil(math.log(length))))
-    with torch.no_grad():
+    with torch.no_grad():  # which queries attend is a choice, and has no gradient
         score = _sparsity(query, key, real, most)  # [B, A, N]
         attends = torch.zeros_like(score, dtype=torch.bool)
         attends = attends.scatter_(-1, score.topk(most, dim=-1).indices, True) & real[:, None]
+        # Rows with fewer real queries are filled up to the widest.
         widest = int(attends.sum(dim=-1).max())
         chosen = attends.byte().topk(widest, dim=-1).indices  # [B, A, T]; the rest of a row is unused
-    spread = chosen[..., None].expand(-1, -1, -1, query.shape[-1])
-    mixed = full_attention(query.gather(2, spread), key, value, real)
-    mean = _mean_value(value, real)
-    return torch.where(attends[..., None], mean.scatter(2, spread, mixed.to(mean.dtype)), mean)
+    index = chosen[..., None].expand(-1, -1, -1, query.shape[-1])  # [B, A, T, E]
+    mixed = full_attention(query.gather(2, index), key, value, real)
+    mean = _mean_value(value, real)  # [B, A, N, E]
+    return torch.where(attends[..., None], mean.scatter(2, index, mixed.to(mean.dtype)), mean)
 
 
 def sampled_keys(real: Bool[Tensor, "B N"], samples: int) -> Int[Tensor, "B N {samples}"]:
@@ -155,7 +160,7 @@ def sampled_keys(real: Bool[Tensor, "B N"], samples: int) -> Int[Tensor, "B N {s
     """
     batch, length = real.shape
     draw = torch.arange(1, length * samples + 1, device=real.device, dtype=torch.float64) * _GOLDEN
-    rank = (draw.frac() * real.sum(dim=1, keepdim=True)).long()
+    rank = (draw.frac() * real.sum(dim=1, keepdim=True)).long()  # [B, N·samples]
     # Real tokens first, in their order.
     order = (~real).byte().argsort(dim=1, stable=True)
     return order.gather(1, rank).view(batch, length, samples)
@@ -165,6 +170,7 @@ def _sparsity(query: Tensor, key: Tensor, real: Tensor, samples: int) -> Tensor:
     """[B, A, N] max − mean over the sampled keys; −inf where a query is not real."""
     rows = torch.arange(query.shape[0], device=query.device)[:, None, None]
     keys = key.transpose(1, 2)[rows, sampled_keys(real, samples)]  # [B, N, U, A, E]
+    # Each query meets its own sampled keys: [B, A, N, U], not [B, A, N, N].
     products = torch.einsum("bane,bnuae->banu", query, keys)
     return (products.amax(dim=-1) - products.mean(dim=-1)).masked_fill(~real[:, None], -math.inf)
 
@@ -196,7 +202,8 @@ class LowRank(nn.Module):
 
     def _mixed(self, weight: Tensor, heads: Tensor, seen: Tensor | None) -> Tensor:
         """[B, A, M, E] → [B, A, rank, E] in one product for all heads."""
-        tokens = heads.transpose(1, 2).flatten(2)
+        tokens = heads.transpose(1, 2).flatten(2)  # [B, M, A·E]
         if seen is not None:
             tokens = tokens.masked_fill(~seen[..., None], 0.0)
-        return (weight @ tokens).unflatten(-1, (heads.shape[1], -1)).transpose(1, 2)
+        mixtures = weight @ tokens  # [rank, M] @ [B, M, A·E]
+        return mixtures.unflatten(-1, (heads.shape[1], -1)).transpose(1, 2)

@@ -25,6 +25,8 @@ from forecaster.model.layers import Dropout, EncoderLayer
 from forecaster.model.network import initialise
 from forecaster.model.random_kernels import RandomKernels
 from forecaster.model.scaling import ContextScaler, Scale
+from forecaster.model.shortcuts import may_hold
+from forecaster.model.trainable import Losses, MedianLoss, Trainable
 from forecaster.windows.batch import Batch, Inputs
 
 _STRETCH, _SHIFT, _GROW, _NOISE, _HIDDEN = 0.1, 0.05, 0.1, 0.05, 0.1
@@ -48,7 +50,7 @@ class LabelScaler(nn.Module):
         return torch.where(inputs.observed, self(inputs).apply(inputs.context), 0.0)
 
 
-class LabelNetwork(nn.Module):
+class LabelNetwork(Trainable):
     """Encoder with a head of classes; learns the label of a window, or of each of its steps."""
 
     experts: None = None
@@ -77,7 +79,7 @@ class LabelNetwork(nn.Module):
             nn.init.zeros_(self.output.weight)
 
     @property
-    def scaler(self) -> ContextScaler:
+    def scaler(self) -> ContextScaler:  # type: ignore[override]
         """Scaler of the channels."""
         return self.scale.scaler
 
@@ -111,10 +113,10 @@ class LabelNetwork(nn.Module):
         pooled = self.pool(query, tokens.flatten(0, 1), seen.flatten(0, 1))
         return pooled.unflatten(0, tokens.shape[:2]).flatten(1)
 
-    def losses(self, batch: Batch) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
+    def losses(self, batch: Batch, loss: MedianLoss = "pinball") -> Losses:
         """Returns the weighted sum of cross-entropies of each window, and the sum of weights.
 
-        While training, windows are augmented.
+        While training, windows are augmented. `loss` does not matter: classes have no median.
         """
         inputs = batch.inputs
         if self.training:
@@ -122,10 +124,10 @@ class LabelNetwork(nn.Module):
         code = batch.target if self.per_step else batch.target.amax(dim=1)
         logits = self(inputs).float() + self.class_weights.log()
         weight = torch.where(code > 0, self.class_weights[(code - 1).clamp(min=0)], 0.0)
-        loss = weight * F.cross_entropy(
+        entropy = weight * F.cross_entropy(
             logits.flatten(0, -2), (code.flatten() - 1).clamp(min=0), reduction="none"
         ).view(code.shape)
-        return (loss.sum(dim=1), weight.sum(dim=1)) if self.per_step else (loss, weight)
+        return (entropy.sum(dim=1), weight.sum(dim=1)) if self.per_step else (entropy, weight)
 
 
 def augmented(inputs: Inputs, spread: Float[Tensor, "B C"], moves: bool) -> Inputs:
@@ -177,14 +179,13 @@ class LabelEnsemble(nn.Module):
 
     def forward(self, inputs: Inputs) -> Float[Tensor, "B *L G"]:
         """Returns probabilities of the classes of each window, or [B, L, G] of each of its steps."""
-        # A graph cannot branch on a tensor; elsewhere a part without weight is not computed.
-        weight = None if torch.compiler.is_exporting() else float(self.network_weight)
-        if weight == 0:
+        # A part without weight is not computed.
+        if not may_hold(self.network_weight > 0):
             return self._by_kernels(inputs)
-        found = self._by_networks(inputs)
-        if weight == 1:
-            return found
-        return torch.lerp(self._by_kernels(inputs), found, self.network_weight)
+        networks = self._by_networks(inputs)
+        if not may_hold(self.network_weight < 1):
+            return networks
+        return torch.lerp(self._by_kernels(inputs), networks, self.network_weight)
 
     def beside_parts(self, inputs: Inputs) -> Float[Tensor, "B *L P"]:
         """Returns probabilities as of `forward`, then by the networks alone, then by the random kernels alone."""

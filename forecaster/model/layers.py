@@ -22,7 +22,7 @@ from forecaster.model.kernels import causal_attention, full_attention, make_kern
 Shown = Bool[Tensor, "B N"]
 """True where a token may be attended to."""
 
-_CHANCES = 1 << 16  # of sixteen random bits
+_CHANCES = 1 << 16  # numbers of sixteen random bits
 
 
 class Dropout(nn.Module):
@@ -38,9 +38,10 @@ class Dropout(nn.Module):
         if values.device.type != "cpu":
             return F.dropout(values, self.rate)
         # torch draws a number per value, 6.4 ns each; four to a 64-bit word are 2.4 times as fast.
-        kept = max(1, round((1 - self.rate) * _CHANCES))
+        kept = max(1, round((1 - self.rate) * _CHANCES))  # of the numbers of sixteen bits
         words = torch.empty(-(-values.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-        bits = words.view(torch.int16)[: values.numel()].view(values.shape)
+        bits = words.view(torch.int16)[: values.numel()].view(values.shape)  # −2¹⁵ … 2¹⁵ − 1
+        # 1 where kept, else 0, written as floats: no mask to convert.
         factor = torch.empty(values.shape, dtype=values.dtype)
         torch.lt(bits, kept - _CHANCES // 2, out=factor)
         return values * factor.mul_(_CHANCES / kept)
@@ -82,10 +83,10 @@ def attend_across_channels(
     `seen`: True where other channels may attend to a token.
     """
     # Contiguous: otherwise torch rounds a product by whether its weights learn.
-    beside = tokens.unflatten(0, (-1, channels)).transpose(1, 2).contiguous()  # [windows, N, C, D]
-    real = seen.unflatten(0, (-1, channels)).transpose(1, 2).flatten(0, 1)
-    mixed = attention(beside.flatten(0, 1), beside.flatten(0, 1), real)
-    return mixed.unflatten(0, beside.shape[:2]).transpose(1, 2).flatten(0, 1)
+    by_patch = tokens.unflatten(0, (-1, channels)).transpose(1, 2).contiguous()  # [windows, N, C, D]
+    real = seen.unflatten(0, (-1, channels)).transpose(1, 2).flatten(0, 1)  # [windows·N, C]
+    mixed = attention(by_patch.flatten(0, 1), by_patch.flatten(0, 1), real)  # [windows·N, C, D]
+    return mixed.unflatten(0, by_patch.shape[:2]).transpose(1, 2).flatten(0, 1)  # [B, N, D]
 
 
 class EncoderLayer(nn.Module):
@@ -93,12 +94,12 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, config: ModelPlan, tokens: int):
         super().__init__()
-        width, heads, apart = config.width, config.heads, config.channel_attention
+        width, heads, across = config.width, config.heads, config.channel_attention
         kernel = make_kernel(config.attention, config.attention_size, tokens)
         self.attention_norm = nn.LayerNorm(width)
         self.attention = MultiHeadAttention(width, heads, kernel)
-        self.channel_norm = nn.LayerNorm(width) if apart else None
-        self.channel_attention = MultiHeadAttention(width, heads) if apart else None
+        self.channel_norm = nn.LayerNorm(width) if across else None
+        self.channel_attention = MultiHeadAttention(width, heads) if across else None
         self.feed_forward_norm = nn.LayerNorm(width)
         self.feed_forward = FeedForward(config)
         self.residual = Residual(config)
@@ -111,12 +112,10 @@ class EncoderLayer(nn.Module):
             seen: True where a token may be attended to.
             channels: of a window, side by side in B; for channel attention.
         """
-        tokens = self.residual(tokens, self.attention_norm, lambda own: self.attention(own, own, seen))
+        tokens = self.residual(tokens, self.attention_norm, lambda x: self.attention(x, x, seen))
         if (across := self.channel_attention) is not None:
             tokens = self.residual(
-                tokens,
-                self.channel_norm,
-                lambda own: attend_across_channels(across, own, seen, channels),
+                tokens, self.channel_norm, lambda x: attend_across_channels(across, x, seen, channels)
             )
         return self.residual(tokens, self.feed_forward_norm, self.feed_forward)
 
@@ -126,12 +125,12 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: ModelPlan):
         super().__init__()
-        width, heads, apart = config.width, config.heads, config.channel_attention
+        width, heads, across = config.width, config.heads, config.channel_attention
         kernel = causal_attention if config.decoder_mask == "causal" else full_attention
         self.attention_norm = nn.LayerNorm(width)
         self.attention = MultiHeadAttention(width, heads, kernel)
-        self.channel_norm = nn.LayerNorm(width) if apart else None
-        self.channel_attention = MultiHeadAttention(width, heads) if apart else None
+        self.channel_norm = nn.LayerNorm(width) if across else None
+        self.channel_attention = MultiHeadAttention(width, heads) if across else None
         self.cross_norm = nn.LayerNorm(width)
         self.cross = MultiHeadAttention(width, heads)
         self.feed_forward_norm = nn.LayerNorm(width)
@@ -156,22 +155,20 @@ class DecoderLayer(nn.Module):
             cache: keys and values of earlier calls; None = all tokens are given at once.
         """
 
-        def attend(own: Tensor) -> Tensor:
+        def attend(x: Tensor) -> Tensor:
             if cache is not None:
-                return cache.self_attention(self.attention, own)
-            return self.attention(own, own)
+                return cache.self_attention(self.attention, x)
+            return self.attention(x, x)
 
-        def cross_attend(own: Tensor) -> Tensor:
+        def cross_attend(x: Tensor) -> Tensor:
             if cache is not None:
-                return cache.cross_attention(self.cross, own, memory)
-            return self.cross(own, memory.tokens, memory.seen)
+                return cache.cross_attention(self.cross, x, memory)
+            return self.cross(x, memory.tokens, memory.seen)
 
         tokens = self.residual(tokens, self.attention_norm, attend)
         if (across := self.channel_attention) is not None:
             tokens = self.residual(
-                tokens,
-                self.channel_norm,
-                lambda own: attend_across_channels(across, own, shown, channels),
+                tokens, self.channel_norm, lambda x: attend_across_channels(across, x, shown, channels)
             )
         tokens = self.residual(tokens, self.cross_norm, cross_attend)
         return self.residual(tokens, self.feed_forward_norm, self.feed_forward)
@@ -193,8 +190,9 @@ class ConvStem(nn.Module):
     def forward(self, tokens: Tokens, seen: Shown) -> Tokens:
         """Returns tokens (before their time encodings) plus the convolution of them and those before."""
         real = tokens.masked_fill(~seen[..., None], 0.0)
+        # Padded before the first token only: token n reads n − kernel + 1 … n.
         padded, length = F.pad(real, (0, 0, self.kernel - 1, 0)), tokens.shape[1]
-        along: Tensor = self.along.bias
-        for k, weight in enumerate(self.along.weight.unbind(dim=1)):
-            along = along + weight * padded[:, k : k + length]
+        along: Tensor = self.along.bias  # [D]
+        for k, weight in enumerate(self.along.weight.unbind(dim=1)):  # [D], a tap of each channel
+            along = along + weight * padded[:, k : k + length]  # [B, N, D]
         return tokens + self.across(F.gelu(along))

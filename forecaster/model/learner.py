@@ -10,7 +10,7 @@ import copy
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pytorch_lightning as pl
 import torch
@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from forecaster.config import FitPlan
 from forecaster.errors import FitError
-from forecaster.model.label_network import LabelNetwork
-from forecaster.model.loss import window_losses
-from forecaster.model.network import Network
+from forecaster.model.trainable import Losses, MedianLoss, Trainable
 from forecaster.windows.batch import Batch
+
+Net = TypeVar("Net", bound=Trainable)
 
 _LOG_EVERY = 10  # steps; logging each step costs a tenth of a small fit
 _WARMUP = 0.05
@@ -33,12 +33,18 @@ _Fault = tuple[set[int], set[int]]
 _BEST = ("loss", "step", "waited", "checked", "weights")
 
 
-class Learner(pl.LightningModule):
+def window_losses(network: Trainable, batch: Batch, loss: MedianLoss, bf16: bool) -> Losses:
+    """Returns the losses of a network; `bf16`: matrices are multiplied in bfloat16."""
+    with torch.autocast(batch.target.device.type, torch.bfloat16, enabled=bf16):
+        return network.losses(batch, loss)
+
+
+class Learner(pl.LightningModule, Generic[Net]):
     """Trains a network; `average` holds the EMA weights that are validated and kept."""
 
     def __init__(
         self,
-        network: Network | LabelNetwork,
+        network: Net,
         config: FitPlan,
         series: Sequence[str],
         name: str = "",
@@ -77,7 +83,7 @@ class Learner(pl.LightningModule):
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         """Returns the mean loss over the observed targets of a batch."""
         with self._memory_advice():
-            total, count = self._losses_of(self.network, batch, self._bf16, self.config.loss)
+            total, count = self._losses_of(self.network, batch, self.config.loss, self._bf16)
         sums = self._sum_over_ranks(total.detach().sum(), count.sum())
         cells = sums[1].clamp(min=1)
         loss = sums[0] / cells
@@ -110,7 +116,7 @@ class Learner(pl.LightningModule):
             self._validated.append(torch.zeros(2, dtype=torch.float64, device=self.device))
             return
         with self._memory_advice():
-            total, count = window_losses(self.average, batch)
+            total, count = self.average.losses(batch)
         if not torch.isfinite(total).all():
             self._faults.append(self._not_finite(total, batch))
         self._validated.append(torch.stack([total.double().sum(), count.double().sum()]))

@@ -43,14 +43,14 @@ from forecaster.model.channels import (
 from forecaster.model.embedding import Shape
 from forecaster.model.positions import phase_sinusoids, step_of_cycle
 from forecaster.model.scaling import Scale
+from forecaster.model.shortcuts import shortcut
 from forecaster.windows.batch import Inputs
 
 HARMONICS = 3
 """Sine and cosine pairs of each cycle: three of a week distinguish seven days."""
 _MOST_KNOWN = 2048  # features made of known covariates; a matrix of their products must fit
-_LARGEST_RATIO = (
-    30.0  # of a context's spread to the unit of the maps: a season that repeats exactly has none
-)
+# Of a context's spread to the unit of the maps: a season that repeats exactly has no such unit.
+_LARGEST_RATIO = 30.0
 
 EARLY, ALL = 0, 1
 """Sets of maps: solved without the last quarter of the training time, and on all of it."""
@@ -188,7 +188,7 @@ class LinearForecast(nn.Module):
         observed = fold(inputs.observed[:, -oldest:])[..., 0]  # [R, oldest]
         values = scale.apply(inputs.context[:, -oldest:])
         values = torch.where(observed, fold(values)[..., 0], 0.0)
-        # Windows of the longest lookback, [R·J, longest]; shorter ones are their ends.
+        # [R, oldest] → [R·J, longest]: of the longest lookback; shorter ones are their ends.
         windows = before_cutoffs(values, shifts, longest).flatten(0, 1)
         window_observed = before_cutoffs(observed, shifts, longest).flatten(0, 1).float()
         times = None if time is None else self.times(inputs, time, shifts).flatten()
@@ -199,8 +199,8 @@ class LinearForecast(nn.Module):
             level = _level(cells, mask)[:, None]  # [R·J, 1]
             for maps, group in self._maps_by_span(number, phase, times, any(shifts)):
                 selected = maps[..., leads]
-                # (cells − level) · map, without a copy of the cells.
-                deviation = mapped(cells, selected[:, :lookback], group)
+                # (cells − level)·map = cells·map − level·(mask·map), without a copy of the cells.
+                deviation = mapped(cells, selected[:, :lookback], group)  # [R·J, L]
                 if exogenous is not None:
                     deviation = deviation + mapped(exogenous, selected[:, lookback:], group)
                 level_part = level * mapped(mask, selected[:, :lookback], group)
@@ -224,9 +224,9 @@ class LinearForecast(nn.Module):
         self, inputs: Inputs, time: Int[Tensor, " B"], shifts: Sequence[int]
     ) -> Int[Tensor, "R J"]:
         """Returns the times of cutoffs some steps back of training windows."""
-        back = torch.tensor(shifts, device=time.device) * self.step
+        age = torch.tensor(shifts, device=time.device) * self.step  # [J]
         cutoff = repeat_channels(time, inputs.channel.shape[1])[:, None]  # [R, 1]
-        return cutoff - back.round().long()
+        return cutoff - age.round().long()
 
     def features(
         self, inputs: Inputs, scale: Scale, exogenous: Float[Tensor, "B E"], number: int
@@ -241,7 +241,7 @@ class LinearForecast(nn.Module):
         values = scale.apply(inputs.context[:, -lookback:])
         values = torch.where(observed, fold(values)[..., 0], 0.0)
         level = _level(values, observed)
-        tail = torch.where(observed, values - level[:, None], 0.0)
+        tail = torch.where(observed, values - level[:, None], 0.0)  # [R, lookback]
         return torch.cat([tail, repeat_channels(exogenous, channels)], dim=1), level
 
     def units(self, inputs: Inputs, scale: Scale) -> Scale:
@@ -255,11 +255,11 @@ class LinearForecast(nn.Module):
             return scale._replace(scale=self.spread[inputs.channel])
         if self.unit_lag is None:
             return scale
-        late, early = slice(self.unit_lag, None), slice(None, -self.unit_lag)
         values = scale.apply(inputs.context)
-        pairs = inputs.observed[:, late] & inputs.observed[:, early]
-        difference = torch.where(pairs, values[:, late] - values[:, early], 0.0)
-        distance = difference.abs().sum(dim=1)  # [B, L − n, C] → [B, C]
+        current, lagged = slice(self.unit_lag, None), slice(None, -self.unit_lag)
+        pairs = inputs.observed[:, current] & inputs.observed[:, lagged]
+        difference = torch.where(pairs, values[:, current] - values[:, lagged], 0.0)
+        distance = difference.abs().sum(dim=1)  # [B, T − n, C] → [B, C]
         count = pairs.sum(dim=1)
         mean = torch.where(count > 0, distance / count.clamp(min=1), 1.0)
         return scale._replace(scale=scale.scale * mean.clamp(min=1 / _LARGEST_RATIO))
@@ -282,9 +282,11 @@ class LinearForecast(nn.Module):
             oldest = min(ends) - max((0, *self._lags))
             categories = indicators(inputs.known_category[:, oldest:], self._categories)
             steps = torch.cat([known[:, oldest:], *categories], dim=-1)  # [B, T, X]
+            # Inputs of a horizon shorter than the table's.
             missing = max(ends) + self.horizon - oldest - steps.shape[1]
             steps = F.pad(steps, (0, 0, 0, max(0, missing)))
             for lag in (*self._lags, 0):
+                # A lag's span stops at the cutoff; the horizon (lag 0) is read whole.
                 count = min(lag, self.horizon) or self.horizon
                 starts = [end - oldest - lag for end in ends]
                 spans = [self._pool(steps[:, start : start + count]) for start in starts]
@@ -301,7 +303,7 @@ class LinearForecast(nn.Module):
 
     def lead_blocks(self) -> list[tuple[slice, int]]:
         """Returns blocks of leads, each with the number of features of the horizon it may see."""
-        counts = self.allowed.sum(dim=0).long().tolist()
+        counts = self.allowed.sum(dim=0).long().tolist()  # [H]
         changes = [lead for lead in range(1, self.horizon) if counts[lead] != counts[lead - 1]]
         bounds = itertools.pairwise([0, *changes, self.horizon])
         return [(slice(start, end), counts[start]) for start, end in bounds]
@@ -309,6 +311,7 @@ class LinearForecast(nn.Module):
     def _pool(self, steps: Float[Tensor, "B T X"]) -> Float[Tensor, "B TX"]:
         """Returns steps side by side, or their means over horizon patches."""
         if self._pooled > 1:
+            # Zeros in the last, partial patch: for training and forecasts alike.
             steps = F.pad(steps, (0, 0, 0, -steps.shape[1] % self._pooled))
             steps = steps.unflatten(1, (-1, self._pooled)).mean(dim=2)  # [B, patch, X]
         return steps.flatten(1)
@@ -330,11 +333,19 @@ def mapped(
     """Returns features times the map of each row's group."""
     if len(maps) == 1:
         return features @ maps[0]
-    if torch.compiler.is_exporting():
-        products = torch.einsum("rf,gfh->rgh", features, maps)
-        index = group[:, None, None].expand(-1, 1, products.shape[2])
-        return products.gather(1, index)[:, 0]
-    # A product per group: a map per row, [R, F, H], would not fit.
+    return _mapped_by_group(features, maps, group)
+
+
+def _mapped_by_all(features: Tensor, maps: Tensor, group: Tensor) -> Tensor:
+    """Each row times all maps, of which it keeps one."""
+    products = torch.einsum("rf,gfh->rgh", features, maps)
+    index = group[:, None, None].expand(-1, 1, products.shape[2])
+    return products.gather(1, index)[:, 0]
+
+
+@shortcut(_mapped_by_all)
+def _mapped_by_group(features: Tensor, maps: Tensor, group: Tensor) -> Tensor:
+    """A product per group: a map per row, [R, F, H], would not fit."""
     forecasts = features.new_zeros((len(features), maps.shape[-1]))
     for number in group.unique().tolist():
         rows = (group == number).nonzero()[:, 0]

@@ -20,22 +20,24 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from forecaster.config import ModelPlan
+from forecaster.config import Expert, ModelPlan
 from forecaster.model.attention import KeyValueCache, Memory
 from forecaster.model.channels import keep_channels, repeat_paths
 from forecaster.model.embedding import Embedding, Shape, previous_values
 from forecaster.model.experts import Experts, Pool
-from forecaster.model.heads import make_head
+from forecaster.model.heads import QuantileHead, make_head
 from forecaster.model.layers import DecoderLayer, EncoderLayer
 from forecaster.model.sampling import NUM_SAMPLES, Prediction, prediction_from_paths, uniforms
 from forecaster.model.scaling import ContextScaler, Scale
-from forecaster.windows.batch import Inputs
+from forecaster.model.shortcuts import may_hold
+from forecaster.model.trainable import Losses, MedianLoss, Trainable
+from forecaster.windows.batch import Batch, Inputs
 
 Choose = Callable[[Tensor, Scale, int], Tensor]
 """(raw [B, T, C, P], scale, first lead) → the next values [B, T, C] of each path, data units."""
 
 
-class Network(nn.Module):
+class Network(Trainable):
     """Patch encoder, causal decoder, and a head that makes distributions."""
 
     def __init__(self, config: ModelPlan, shape: Shape):
@@ -50,7 +52,7 @@ class Network(nn.Module):
         self.decoder_norm = nn.LayerNorm(config.width)
         self.head = make_head(config)
         self.output = nn.Linear(config.width, config.decoder_patch * self.head.size)
-        self.experts: Experts | None = None
+        self.experts = None
         if config.experts:
             self.experts = Experts(config, shape)
             self.network_weight = nn.Buffer(torch.ones(shape.channels + 1))
@@ -85,13 +87,29 @@ class Network(nn.Module):
         quantiles = self.head.quantiles(raw, memory.scale)
         if self.experts is not None:
             brief = self.brief(inputs)
-            if least == 1 and not torch.compiler.is_exporting() and not bool(brief.any()):
+            if least == 1 and not may_hold(brief):
                 return Prediction(quantiles, None, None)
             weight = torch.where(brief, 0.0, self.network_weight[inputs.channel])
             weight = weight[:, None, :, None].to(quantiles.dtype)
             alone = self.expert_quantiles(inputs, memory.scale)
             return Prediction(torch.lerp(alone, quantiles, weight), None, None)
         return Prediction(quantiles, self.head.mean(raw, memory.scale), None)
+
+    def losses(self, batch: Batch, loss: MedianLoss = "pinball") -> Losses:
+        """Returns the sum of losses and the number of observed targets of each window."""
+        inputs, target = batch.inputs, batch.target
+        memory = self.encode(inputs)
+        previous = None
+        if self.config.decoder == "autoregressive":  # teacher forcing
+            previous = previous_values(inputs, target, self.config.decoder_patch)
+        raw = self.decode(memory, inputs, previous)
+        with torch.autocast(target.device.type, enabled=False):
+            if loss == "pinball":
+                losses = self.head.loss(raw.float(), memory.scale, target)
+            else:
+                assert isinstance(self.head, QuantileHead)
+                losses = self.head.median_loss(raw.float(), memory.scale, target, loss)
+        return losses.sum(dim=(1, 2)), (~target.isnan()).float().sum(dim=(1, 2))
 
     def network_weights(self) -> tuple[float, float]:
         """Returns the smallest and the largest weight of the network; 1 and 1 where there are no experts."""
@@ -112,19 +130,22 @@ class Network(nn.Module):
         assert self.experts is not None
         return self.experts(inputs, scale, self.scaler, self.embedding.known_numbers(inputs), time)
 
-    def expert_quantiles(self, inputs: Inputs, scale: Scale) -> Float[Tensor, "B H C Q"]:
-        """Returns the quantiles of the experts without the network, data units."""
+    def expert_quantiles(
+        self, inputs: Inputs, scale: Scale, only: Expert | None = None
+    ) -> Float[Tensor, "B H C Q"]:
+        """Returns the quantiles of the experts, or of one, without the network, data units."""
         assert self.experts is not None
-        rows = self.experts.quantiles(self.pool(inputs, scale))
+        rows = self.experts.quantiles(self.pool(inputs, scale), only)
+        rows = rows.unflatten(0, (-1, inputs.context.shape[2]))  # [B·C, H, Q] → [B, C, H, Q]
+        # Experts forecast the table's horizon, inputs may have a shorter one.
         horizon = inputs.elapsed.shape[1] - inputs.context.shape[1]
-        quantiles = rows.unflatten(0, (-1, inputs.context.shape[2])).transpose(1, 2)[:, :horizon]
-        return scale.invert(quantiles)
+        return scale.invert(rows.transpose(1, 2)[:, :horizon])
 
     def _sampled(self, inputs: Inputs, key: Tensor | None, paths: int) -> Prediction:
         keys = inputs.channel.new_zeros(len(inputs.channel)) if key is None else key
 
         def draw(raw: Tensor, scale: Scale, lead: int) -> Tensor:
-            numbers = uniforms(keys, paths, lead, *raw.shape[1:3]).flatten(0, 1)
+            numbers = uniforms(keys, paths, lead, *raw.shape[1:3]).flatten(0, 1)  # [B·S, T, C, 2]
             return self.head.sample(raw, scale, numbers)
 
         drawn = self.generate(self.encode(inputs), inputs, draw, paths)
@@ -132,8 +153,9 @@ class Network(nn.Module):
 
     def scale(self, inputs: Inputs) -> Scale:
         """Returns the scale of the context that the longest lookback or attention reads."""
+        # Before these steps the context serves the linear expert's earlier cutoffs alone.
         oldest = self.experts.cutoff_span if self.experts and self.experts.linear else 0
-        found = self.scaler(
+        scale = self.scaler(
             inputs.context[:, oldest:],
             inputs.observed[:, oldest:],
             inputs.channel,
@@ -141,14 +163,15 @@ class Network(nn.Module):
             inputs.history_observed,
         )
         if self.experts is None:
-            return found
-        return self.experts.with_cold_scale(inputs, found, self.embedding.static_numbers(inputs))
+            return scale
+        return self.experts.with_cold_scale(inputs, scale, self.embedding.static_numbers(inputs))
 
     def encode(self, inputs: Inputs) -> Memory:
         """Returns the encoded context with its scale."""
-        embedding, scale, targets = self.embedding, self.scale(inputs), inputs.context.shape[2]
-        tokens, seen = embedding.embed_context(inputs, scale)
-        static = embedding.embed_static(inputs)
+        embedding, targets = self.embedding, inputs.context.shape[2]
+        scale = self.scale(inputs)
+        tokens, seen = embedding.embed_context(inputs, scale)  # [B·channels, M, D], [B·channels, M]
+        static = embedding.embed_static(inputs)  # [B·channels, 1, D]
         channels = targets + len(embedding.context_covariates)
         tokens = embedding.dropout(tokens + static)
         for layer in self.encoder:
@@ -167,7 +190,7 @@ class Network(nn.Module):
         `previous`: for an autoregressive decoder, the values one patch before each lead
         (`previous_values`), data units; NaN = missing.
         """
-        tokens, shown = self.embedding.embed_horizon(inputs, memory.seen)
+        tokens, shown = self.embedding.embed_horizon(inputs, memory.seen)  # [B·channels, N, D]
         tokens = tokens + memory.static
         if previous is not None:
             tokens = self.embedding.add_previous(tokens, previous, memory.scale)
@@ -188,6 +211,7 @@ class Network(nn.Module):
         targets = inputs.context.shape[2]
         horizon = inputs.elapsed.shape[1] - self.config.context_length
         patch = self.config.decoder_patch
+        # All known inputs of the horizon at once; the values before each patch are added in the loop.
         tokens, shown = self.embedding.embed_horizon(inputs, memory.seen)
         tokens = tokens + memory.static
         channels = inputs.context.shape[2] + len(self.embedding.horizon_covariates)
@@ -197,15 +221,16 @@ class Network(nn.Module):
         values = values.repeat_interleave(paths, dim=0)  # [B·S, T, C]
         generated = []
         for number in range(tokens.shape[1]):
-            at = slice(number, number + 1)
-            visible = repeat_paths(shown[:, at], channels, paths)
-            own = repeat_paths(tokens[:, at], channels, paths)
-            own = self.embedding.add_previous(own, values, scale)
+            one = slice(number, number + 1)
+            visible = repeat_paths(shown[:, one], channels, paths)
+            token = repeat_paths(tokens[:, one], channels, paths)  # [B·S·channels, 1, D]
+            token = self.embedding.add_previous(token, values, scale)
             for layer, cache in zip(self.decoder, caches, strict=True):
-                own = layer(own, memory, visible, channels, cache)
-            values = choose(self._raw(own, channels, targets), scale, number * patch + 1)
+                token = layer(token, memory, visible, channels, cache)
+            values = choose(self._raw(token, channels, targets), scale, number * patch + 1)
             generated.append(values)
-        return torch.cat(generated, dim=1)[:, :horizon].unflatten(0, (-1, paths))
+        paths_of_windows = torch.cat(generated, dim=1)[:, :horizon]  # [B·S, H, C]
+        return paths_of_windows.unflatten(0, (-1, paths))
 
     @property
     def longest_horizon(self) -> int | None:
@@ -216,12 +241,13 @@ class Network(nn.Module):
     def _raw(self, tokens: Tensor, channels: int, targets: int) -> Float[Tensor, "B T C P"]:
         """[B·channels, N, D] → the head's raw numbers."""
         raw = self.output(self.decoder_norm(keep_channels(tokens, channels, targets)))
+        # A token has the numbers of all steps of its patch: [B·C, N, patch·P] → [B·C, T, P].
         raw = raw.unflatten(-1, (self.config.decoder_patch, -1)).flatten(1, 2)
-        return raw.unflatten(0, (-1, targets)).transpose(1, 2)
+        return raw.unflatten(0, (-1, targets)).transpose(1, 2)  # [B, T, C, P]
 
 
-def initialise(network: nn.Module) -> None:
-    """Draws the weights of a network with an `Embedding`, in place."""
+def initialise(network: Trainable) -> None:
+    """Draws the weights of a network, in place."""
     for module in network.modules():
         if isinstance(module, nn.Linear):
             nn.init.xavier_uniform_(module.weight)
@@ -232,10 +258,10 @@ def initialise(network: nn.Module) -> None:
             with torch.no_grad():
                 module.weight[0] = 0  # unknown: adds nothing
     embedding = network.embedding
-    assert isinstance(embedding, Embedding)
     if embedding.horizon_token is not None:
         nn.init.normal_(embedding.horizon_token, std=0.02)
     if embedding.values is not None:
+        # Multiplied by √width when read: of spread 1 beside the time encodings.
         nn.init.normal_(embedding.values.weight, std=embedding.config.width**-0.5)
     if embedding.time.learned is not None:
         nn.init.normal_(embedding.time.learned, std=0.02)

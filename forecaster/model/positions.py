@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from forecaster.config import ModelPlan
 
 HARMONICS = 4
-"""Sine and cosine pairs per calendar cycle."""
+"""Sine and cosine pairs per calendar cycle, of attention; linear maps have three."""
 
 
 def sinusoids(position: Float[Tensor, "B N"], width: int) -> Float[Tensor, "B N {width}"]:
@@ -29,6 +29,7 @@ def sinusoids(position: Float[Tensor, "B N"], width: int) -> Float[Tensor, "B N 
     may be fractions and negative. Source: Vaswani et al. (2017), section 3.5.
     """
     exponent = torch.arange(0, width, 2, dtype=torch.float32, device=position.device) / width
+    # 10000^−x as exp(−x·ln 10000): [B, N, width / 2].
     angle = position[..., None] * torch.exp(-math.log(10000.0) * exponent)
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)
 
@@ -44,7 +45,7 @@ def phase_sinusoids(phase: Float[Tensor, "B N Y"], harmonics: int) -> Float[Tens
     """Returns sin and cos of 2πk·phase for k = 1 … harmonics; zeros where the slot is empty (NaN)."""
     count = torch.arange(1, harmonics + 1, dtype=torch.float32, device=phase.device)
     angle = 2 * math.pi * phase[..., None] * count  # [B, N, Y, harmonics]
-    waves = torch.cat([angle.sin(), angle.cos()], dim=-1).flatten(-2)
+    waves = torch.cat([angle.sin(), angle.cos()], dim=-1).flatten(-2)  # [B, N, Y·2·harmonics]
     return torch.nan_to_num(waves, nan=0.0)
 
 

@@ -35,9 +35,9 @@ class Prediction(NamedTuple):
 def prediction_from_paths(paths: Float[Tensor, "B S H C"], levels: tuple[float, ...]) -> Prediction:
     """Returns quantiles (interpolated linearly, as numpy does by default) and mean of paths."""
     ordered = paths.sort(dim=1).values
-    place = (paths.shape[1] - 1) * torch.tensor(levels, dtype=torch.float64, device=paths.device)
-    low = place.floor().long()
-    fraction = (place - low).to(paths.dtype)[:, None, None]
+    position = (paths.shape[1] - 1) * torch.tensor(levels, dtype=torch.float64, device=paths.device)
+    low = position.floor().long()  # [Q]
+    fraction = (position - low).to(paths.dtype)[:, None, None]  # [Q, 1, 1]
     above = ordered[:, (low + 1).clamp(max=paths.shape[1] - 1)]
     quantiles = torch.lerp(ordered[:, low], above, fraction)  # [B, Q, H, C]
     return Prediction(quantiles.permute(0, 2, 3, 1), paths.mean(dim=1), paths)
@@ -47,12 +47,14 @@ def uniforms(
     key: Int[Tensor, " B"], paths: int, first_lead: int, steps: int, channels: int
 ) -> Float[Tensor, "B {paths} {steps} {channels} 2"]:
     """Returns float64 numbers strictly between 0 and 1, two per cell; leads count from 1."""
+    # A counter-based generator: the state is the cell's own number, not what was drawn before.
     device = key.device
     path = torch.arange(paths, device=device)[:, None, None, None]
     lead = torch.arange(first_lead, first_lead + steps, device=device)[:, None, None]
     cell = (lead * channels + torch.arange(channels, device=device)[:, None]) * 2
     bits = _hashed(key[:, None, None, None, None] + _GOLDEN * (path + 1))
     bits = _hashed(bits + _GOLDEN * (cell + torch.arange(2, device=device)))
+    # 52 bits and a half: a float64 holds them exactly, and neither 0 nor 1 is among them.
     return (_shift_right(bits, 12).double() + 0.5) * 2.0**-52
 
 

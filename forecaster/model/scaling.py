@@ -16,6 +16,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from forecaster.model.shortcuts import may_hold
+
 ROUNDING = 1e-13
 """A spread below this share of the level is rounding of a constant series, not a spread."""
 
@@ -32,17 +34,18 @@ class Scale(NamedTuple):
 
     def apply(self, values: Float[Tensor, "B T C *Q"]) -> Float[Tensor, "B T C *Q"]:
         """Returns values in scaled units, float32."""
-        level, loc, scale = self._beside(values)
+        level, loc, scale = self._broadcast(values)
         return ((values - level - loc) / scale).float()
 
     def invert(self, scaled: Float[Tensor, "B T C *Q"]) -> Float[Tensor, "B T C *Q"]:
         """Returns scaled values in data units, float64: the inverse of `apply`."""
-        level, loc, scale = self._beside(scaled)
+        level, loc, scale = self._broadcast(scaled)
         return scaled * scale + loc + level
 
-    def _beside(self, values: Tensor) -> Iterator[Tensor]:
-        at = (slice(None), None, slice(None), *[None] * (values.ndim - 3))
-        return (part[at] for part in self)
+    def _broadcast(self, values: Tensor) -> Iterator[Tensor]:
+        """[B, C] → [B, 1, C], or [B, 1, C, 1] for values with quantiles, and so on."""
+        index = (slice(None), None, slice(None), *[None] * (values.ndim - 3))
+        return (part[index] for part in self)
 
 
 class ContextScaler(nn.Module):
@@ -75,18 +78,20 @@ class ContextScaler(nn.Module):
         context = context.double()
         if self.length is not None:
             steps = observed.shape[1]
-            late = torch.arange(steps, device=observed.device)[:, None] >= steps - self.length
-            seen = observed & late
-            low, high = (torch.where(seen, context, sign * torch.inf) for sign in (1, -1))
-            varies = low.amin(dim=1) < high.amax(dim=1)
-            observed = observed & (late | ~varies[:, None])  # onnxruntime has no `where` of masks
-        count = observed.sum(dim=1)
+            # [L, 1] the steps that count.
+            counted = torch.arange(steps, device=observed.device)[:, None] >= steps - self.length
+            lowest = torch.where(observed & counted, context, torch.inf).amin(dim=1)
+            highest = torch.where(observed & counted, context, -torch.inf).amax(dim=1)
+            varies = lowest < highest  # [B, C]
+            observed = observed & (counted | ~varies[:, None])  # onnxruntime has no `where` of masks
+        count = observed.sum(dim=1)  # [B, C]
+        # The largest: any of the values would do.
         level = torch.where(observed, context, -torch.inf).amax(dim=1)
         level = torch.where(count > 0, level, self.loc[channel])
         loc, deviation = _moments(context, observed, level)
         least = ROUNDING * level.abs()
-        constant = deviation <= least
-        if torch.compiler.is_exporting() or bool(constant.any()):
+        constant = deviation <= least  # 0 where nothing is observed
+        if may_hold(constant):
             _, spread = _moments(history.double(), history_observed, level)
             borrowed = torch.where(spread > least, spread, self.scale[channel])
             deviation = torch.where(constant, borrowed, deviation)
@@ -95,12 +100,12 @@ class ContextScaler(nn.Module):
 
 def _moments(values: Tensor, observed: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
     """Mean of the observed values, counted from `level`, and their standard deviation."""
-    seen = observed.sum(dim=1).clamp(min=1)
-    apart = torch.where(observed, values - level[:, None], 0.0)
-    mean = apart.sum(dim=1) / seen
+    count = observed.sum(dim=1).clamp(min=1)
+    distance = torch.where(observed, values - level[:, None], 0.0)
+    mean = distance.sum(dim=1) / count
     # Two passes: the mean of squares minus the square of the mean cancels for large levels.
-    squares = torch.where(observed, apart - mean[:, None], 0.0).square().sum(dim=1)
-    return mean, (squares / seen).sqrt()
+    squares = torch.where(observed, distance - mean[:, None], 0.0).square().sum(dim=1)
+    return mean, (squares / count).sqrt()
 
 
 class Standardizer(nn.Module):

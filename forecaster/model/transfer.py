@@ -228,7 +228,7 @@ def _maps(
 
 
 def _step(network: Network, meaning: Meaning, kind: str) -> Iterator[Label]:
-    """Yields the labels of a step of covariates in the order of `Covariates.together`."""
+    """Yields the labels of a step of covariates in the order of `Covariates.by_step`."""
     for what, name in product(("value", "observed"), meaning.numbers[kind]):
         yield kind, name, what
     for name, table in zip(meaning.categories[kind], _embedding(network, kind), strict=True):

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta, timezone
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import polars as pl
 
@@ -49,6 +49,16 @@ from forecaster.panel.timestamps import (
     parts_of,
 )
 
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
+    PandasFrame: TypeAlias = pandas.DataFrame
+    AnyFrame: TypeAlias = pl.DataFrame | pandas.DataFrame | pyarrow.Table
+    """What a caller may have given and gets back."""
+
+PolarsFrame: TypeAlias = pl.DataFrame
+"""For modules that do not import polars."""
 URL_TIMEOUT_SECONDS = 20.0
 _ROW_GROUP = 1 << 17
 """Rows that a reader of Parquet holds at once; fixed, so that the same rows give the same bytes."""
@@ -285,10 +295,15 @@ def read_table(
     return replace(table, frame=frame, time_parts=parts)
 
 
-def to_kind(frame: pl.DataFrame, kind: str, original: Original = _PLAIN) -> Any:
+def to_kind(frame: pl.DataFrame, kind: str, original: Original = _PLAIN) -> AnyFrame:
     """Returns a frame in the caller's own kind ("file" stays polars), labels and dtypes."""
-    if kind != "pandas":
-        return frame.to_arrow() if kind == "pyarrow" else frame
+    if kind == "pandas":
+        return to_pandas(frame, original)
+    return frame.to_arrow() if kind == "pyarrow" else frame
+
+
+def to_pandas(frame: pl.DataFrame, original: Original = _PLAIN) -> PandasFrame:
+    """Returns a frame as a pandas frame, with the labels and dtypes of the caller's."""
     import pandas as pd
 
     result = frame.to_pandas(use_pyarrow_extension_array=original.arrow)

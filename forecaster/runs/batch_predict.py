@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -20,31 +20,27 @@ from typing import Any
 import psutil
 
 from forecaster.config import config_from
-from forecaster.errors import ConfigError, DataError, OutputError, check_count, is_count
+from forecaster.errors import ConfigError, OutputError, check_count, is_count
 from forecaster.files import check_writable, only_writer, write_text
 from forecaster.fitting.processes import Child, Parent, ready
 from forecaster.forecast.artifact import Artifact
-from forecaster.forecast.forecast import Forecast, none_forecast, outcome
-from forecaster.forecast.labelling import Labelling, labels_line
 from forecaster.forecast.model_folder import reading_with
 from forecaster.forecast.parts import (
     SHARED,
     PartitionJob,
     Partitions,
     PartRecord,
-    counts_of,
-    prediction,
-    rows_of,
     terms,
     write_part,
 )
 from forecaster.forecast.plots import PANELS
-from forecaster.forecast.predictor import ForecastWindow, Progress, audited
+from forecaster.forecast.result import HasBatchRows
+from forecaster.forecast.runner import Progress
 from forecaster.forecast.saved_model import save_artifact
 from forecaster.forecast.source import Source
+from forecaster.forecast.task import Task, Totals
 from forecaster.forecast.writer import ROWS, check_suffix, folder_of, write_rows
 from forecaster.model.hardware import cores, cuda_count, device
-from forecaster.panel.audit import audit_panel
 from forecaster.panel.convert import convert_table
 from forecaster.panel.findings import Finding, check_paths
 from forecaster.panel.frames import find_files, parquet_cells
@@ -84,7 +80,7 @@ class BatchResult:
     """One line: how many forecasts, from when, which series had none."""
     findings: tuple[Finding, ...]
     """Of the audit of the table, worst first."""
-    first: Callable[[], Forecast | Labelling]
+    first: Callable[[], HasBatchRows]
     """Predicts the first few series again, for a plot."""
 
 
@@ -92,7 +88,7 @@ def predict_to(
     artifact: Artifact[Any],
     out: Path,
     source: Source,
-    window_of: Callable[[Panel], ForecastWindow | None],
+    task_of: Callable[[Panel], Task],
     parts: bool,
     shard: str | tuple[int, int] | None,
     devices: int | None,
@@ -107,7 +103,7 @@ def predict_to(
         artifact: the model.
         out: file for the forecasts.
         source: the table.
-        window_of: returns the cutoffs and the horizon of a panel; None = labels.
+        task_of: returns what is predicted of a panel.
         parts, shard, devices, restart, engine, overwrite, progress: as the caller declared them.
 
     Raises:
@@ -137,31 +133,27 @@ def predict_to(
         if restart:
             Partitions(folder, 0).clear()
         whole, store = _opened(artifact, source, folder, claim, alone=alone)
-        window = window_of(whole)
-        if window is None:
-            panel = whole.only(source.only)
-            found = audit_panel(panel, labels=True)
-        else:
-            panel, found = audited(whole, artifact, window, source.only)
-        job = PartitionJob(str(folder.resolve()), window, panel.n_series, source)
+        task = task_of(whole)
+        panel, findings = task.audited(whole, artifact, source.only)
+        job = PartitionJob(str(folder.resolve()), task, panel.n_series, source)
         divided = parts or shard or engine or len(names) > 1
         if job.n_blocks == 1 and not divided and not folder.exists():
-            one = prediction(artifact, window, names[0])(panel)
-            rows = rows_of(one)
-            records, before = [PartRecord("", *counts_of(one), rows.height, "")], 0
-            if error := _none_forecast(panel, job, records):
+            predicted = task.predict(artifact, names[0])(panel)
+            rows = predicted.batch_rows
+            records, before = [PartRecord.of(predicted, rows.height)], 0
+            if error := task.none_predicted(panel, _totals(records)):
                 raise error
             write_rows(rows, out, panel.as_text)
         else:
             claim()
             blocks = range(number - 1, job.n_blocks, of)
-            common = terms(artifact, panel, window, names[0])
+            common = terms(artifact, panel, task, names[0])
             partitions = Partitions(folder, job.n_blocks)
             finished = partitions.begin(common, blocks)
             before, todo = len(finished), [block for block in blocks if block not in finished]
             made: Iterator[tuple[int, PartRecord]]
             if not todo or (engine is None and len(names) == 1):
-                predict = prediction(artifact, window, names[0])
+                predict = task.predict(artifact, names[0])
                 made = ((block, write_part(predict, panel, block, job)) for block in todo)
             else:
                 shared = _shared(artifact, source, panel, store, folder, job)
@@ -173,7 +165,7 @@ def predict_to(
                     progress(sum(own.series for own in finished.values()), total)
             records = [finished[block] for block in blocks]
             if len(records) == job.n_blocks and shard is None:
-                if error := _none_forecast(panel, job, records):
+                if error := task.none_predicted(panel, _totals(records)):
                     partitions.remove()
                     raise error
                 if parts:
@@ -186,9 +178,9 @@ def predict_to(
         made=len(records) - before,
         there=before,
         n_blocks=job.n_blocks,
-        report=_report(panel, job, records, found),
-        findings=tuple(found),
-        first=lambda: prediction(artifact, window)(panel.some(panel.numbers()[:PANELS])),
+        report=task.report(panel, _totals(records), findings),
+        findings=tuple(findings),
+        first=lambda: task.predict(artifact)(panel.some(panel.numbers()[:PANELS])),
     )
 
 
@@ -355,27 +347,11 @@ def _checked(shard: str | tuple[int, int] | None) -> tuple[int, int]:
     return parts[0], parts[1]
 
 
-def _report(
-    panel: Panel, job: PartitionJob, records: list[PartRecord], found: Iterable[Finding]
-) -> str:
-    n_series, without = sum(record.series for record in records), _lost(records)
-    if job.window is None:
-        return labels_line(n_series, sum(record.rows for record in records), "", without)
-    rows = sum(record.rows for record in records) // (job.window.num_samples or 1)
-    return outcome(panel, job.window.cutoffs(panel), n_series, rows, without, found)
-
-
-def _lost(records: list[PartRecord]) -> tuple[int, str]:
-    """How many series and channels have no forecast, and the most frequent reason of the parts."""
+def _totals(records: list[PartRecord]) -> Totals:
     reasons = Counter[str]()
     for record in records:
         reasons[record.reason] += record.without_forecast
-    return reasons.total(), max(reasons, key=reasons.__getitem__, default="")
-
-
-def _none_forecast(panel: Panel, job: PartitionJob, records: list[PartRecord]) -> DataError | None:
-    """Returns the error where no series of the table has a forecast."""
-    if job.window is None:
-        return None
-    leads = job.window.horizon * (job.window.num_samples or 1)
-    return none_forecast(panel, _lost(records), sum(record.rows for record in records) // leads)
+    lost = reasons.total(), max(reasons, key=reasons.__getitem__, default="")
+    series = sum(record.series for record in records)
+    rows = sum(record.rows for record in records)
+    return Totals(series, rows, lost)

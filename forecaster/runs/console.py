@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import StringIO
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -18,19 +17,14 @@ from rich.text import Text
 
 from forecaster.errors import number_of, visible
 from forecaster.forecast.writer import NEEDS_MATPLOTLIB, can_draw
-from forecaster.panel.findings import SEVERITIES, Finding, listing, worst_first
+from forecaster.panel.findings import SEVERITIES, Finding, worst_first
 from forecaster.panel.panel import Panel
 from forecaster.panel.periods import find_periods, period_words
 
 if TYPE_CHECKING:
-    from forecaster.config import Plan
     from forecaster.evaluation.backtest import Backtest
     from forecaster.evaluation.label_backtest import LabelBacktest
-    from forecaster.fitting.labels import Folds
-    from forecaster.forecast.artifact import Artifact
-    from forecaster.model.transfer import Part
     from forecaster.runs.tracking import TrackedRun
-    from forecaster.windows.split import Split
 
 
 _SHORT = 2.0  # seconds that a stage may be silent
@@ -95,7 +89,7 @@ class Screen(Console):
     def print_roles(self, panel: Panel) -> None:
         """Prints which column is what, and why."""
         title = {"title": cell(panel.name), "title_justify": "left"}
-        self._print_words(("column", "role", "kind", "because"), panel.schema.rows(), **title)
+        self.print_words(("column", "role", "kind", "because"), panel.schema.rows(), **title)
         grid = "regular" if panel.regular else "irregular: rows as observed"
         values = panel.values[:, : panel.n_channels]
         found = find_periods(values, panel.indptr) if panel.regular else ()
@@ -148,9 +142,7 @@ class Screen(Console):
             "(.csv or .parquet)"
         )
 
-    def _print_words(
-        self, headings: Sequence[str], rows: Iterable[Sequence[str]], **style: Any
-    ) -> None:
+    def print_words(self, headings: Sequence[str], rows: Iterable[Sequence[str]], **style: Any) -> None:
         """Prints a table of text, folded where it is long."""
         columns = (Column(heading, overflow="fold") for heading in headings)
         table = Table(*columns, box=None, pad_edge=False, **style)
@@ -175,111 +167,6 @@ class Screen(Console):
         if columns:
             self.print(table)
 
-    def print_plan(self, panel: Panel, plan: Plan, split: Split) -> None:
-        """Prints what will be trained on what."""
-        from forecaster.fitting.fit import uncalibrated
-        from forecaster.fitting.members import trains_network
-
-        text = panel.calendar.text
-        model = plan.model
-        read, trained = max(model.context_length, model.history_length), trains_network(plan, split)
-        parts = [f"horizon {plan.horizon}"]
-        if trained:
-            parts += [
-                f"context {model.attention_length or model.context_length}",
-                f"patches of {model.patch} and {model.decoder_patch}",
-                f"width {model.width}",
-                f"{model.encoder_layers} + {model.decoder_layers} layers",
-            ]
-        if model.experts:
-            one, *others = model.experts
-            experts = number_of(len(model.experts), "expert") if others else one
-            parts.append(f"{experts} on {read:,} steps{', without a network' * (not trained)}")
-        self.print_line(" · ".join(parts))
-        train, held, every = len(split.train), len(split.validation_windows), len(split.validation)
-        if held:
-            reason, later = uncalibrated(plan), len(split.calibration_windows)
-            drawn = f" of {every:,}" if held + later < every else ""
-            calibrates = f", calibrates on {later:,} later ones" if later and reason is None else ""
-            self.print_line(
-                f"trains on {train:,} windows until {text(split.split)}, validates on {held:,}{drawn} "
-                f"windows{calibrates} until {text(split.end)}"
-            )
-            if reason is None and not later:
-                reason = f"too few cutoffs after {text(split.split)}"
-            if reason is not None and plan.fit.calibration is not None:
-                self.print_line(f"quantiles are not calibrated: {reason}")
-            return
-        line = (
-            f"trains on {train:,} windows until {text(split.end)}; no rows to set aside for validation"
-        )
-        self.print_line(line + ", so all steps are run and the last weights kept" * trained)
-        if len(model.experts) > 1:
-            self.print_notice("network weight 0 %: nothing to validate it")
-        elif trained:
-            self.print_notice("nothing validates the network, and nothing else forecasts")
-
-    def print_label_plan(self, plan: Plan, folds: Folds) -> None:
-        """Prints what will be trained on what, of a fit to labels."""
-        model, schema = plan.model, folds.panel.schema
-        classes = schema.categories[schema.label or ""]
-        each = "step" if model.head == "step_classes" else "series"
-        self.print_line(
-            f"a label per {each} · {len(classes)} classes: {listing(classes)} · windows of "
-            f"{model.context_length} steps · patches of {model.patch} · width {model.width} · "
-            f"{model.encoder_layers} layers"
-        )
-        words = ("window",) if each == "step" else ("series", "series")
-        unit = number_of(int((folds.code > 0).sum()), *words)
-        by = f"{folds.count} folds, a network each" if folds.count > 1 else "one network"
-        self.print_line(f"trains on {unit}: {by}; scores are of what a network has not seen")
-
-    def print_label_scores(self, artifact: Artifact[Any]) -> None:
-        """Prints how the labels of held-out series were predicted."""
-        from forecaster.evaluation.comparison import MODEL
-
-        found = artifact.metrics
-        scores = found["validation"]["scores"]
-        mine = scores[MODEL]
-        others = ", ".join(
-            f"{name} {own['accuracy']:.4f}" for name, own in scores.items() if name != MODEL
-        )
-        self.print_line(
-            f"{found['steps']} steps · held-out accuracy {mine['accuracy']:.4f} ({others}) · log loss "
-            f"{mine['log_loss']:.4f} · macro F1 {mine['macro_F1']:.4f} · network weight "
-            f"{100 * found['network_weight']:.0f} %"
-        )
-
-    def print_start(self, panel: Panel, split: Split, old: Artifact, parts: list[Part]) -> None:
-        """Prints what of an artifact's weights is carried over, and what its past means for the scores."""
-        from forecaster.panel.schema import comparable
-
-        source = old.ancestry
-        self.print_line(
-            f"starts from weights fitted to {source['data']} ({source['freq']}) until {source['until']}"
-        )
-        rows = [
-            (part.name, *(listing(words) or "-" for words in (part.carried, part.new, part.left)))
-            for part in parts
-        ]
-        self._print_words(("part", "carried over", "new, from zero", "left behind"), rows)
-        self.print_line(
-            "scales: the artifact's of covariates carried over, this table's of targets and new covariates"
-        )
-        for part in parts:
-            for note in part.notes:
-                self.print_line(f"{part.name}: {note}", style="yellow")
-        if not comparable(panel.schema, old.schema):
-            note = "their time axis is not comparable, so a backtest cannot know which of these rows they have seen"
-            self.print_line(note, style="yellow")
-        elif old.trained_until > split.split and len(split.validation_windows):
-            text = panel.calendar.text
-            self.print_line(
-                f"those weights have seen {old.data} until {text(old.trained_until)}, validation begins "
-                f"after {text(split.split)}: these scores overlap the training data",
-                style="yellow",
-            )
-
     def print_fresh_refit(self, parent: Mapping[str, Any]) -> None:
         """Prints that a refit does not begin where the model began."""
         self.print_line(
@@ -287,35 +174,6 @@ class Screen(Console):
             "starts from random weights, so these scores are those of its config, not of the warm start",
             style="yellow",
         )
-
-    def print_scores(self, artifact: Artifact[Any]) -> None:
-        """Prints how the validation went, losses as plainly as wins."""
-        from forecaster.forecast.artifact import is_forecaster
-
-        if not is_forecaster(artifact):
-            self.print_label_scores(artifact)
-            return
-        from forecaster.evaluation.comparison import MODEL, NAIVE, compare
-        from forecaster.forecast.card import calibration_line, network_line
-
-        found = artifact.metrics
-        line = f"{found['steps']} steps" if found["steps"] else "no network to train"
-        if "validation" in found:
-            line += f", best at {found['best_step']}" if found["steps"] else ""
-            mine, naive = (found["validation"]["scores"][name] for name in (MODEL, NAIVE))
-            verdict = compare(mine["WQL"], naive["WQL"])
-            skill = f" (skill {100 * mine['skill']:+.1f} %)" if naive["WQL"] > 0 else ""
-            skill = ", which makes no error" if naive["WQL"] == 0 else skill
-            line += f" · validation WQL {mine['WQL']:.4f} {verdict} seasonal naive {naive['WQL']:.4f}{skill}"
-        self.print_line(line)
-        for line in filter(None, (network_line(artifact), calibration_line(artifact))):
-            self.print_line(line)
-
-    def print_report(self, path: Path | None, made: bool) -> None:
-        """Prints that the page which was asked for is written, or why there is none."""
-        if path is not None:
-            missing = f"no {path}: no rows were set aside for validation, so there is nothing to report"
-            self.print_line(f"wrote {path}" if made else missing, None if made else "yellow")
 
     def print_tracked(self, run: TrackedRun) -> None:
         """Prints where to see a run, or why its store does not have it, and what to do."""

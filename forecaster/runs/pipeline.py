@@ -20,6 +20,7 @@ from forecaster.config import (
     DataConfig,
     FitConfig,
     ModelConfig,
+    Plan,
     TrackingConfig,
     required_horizon,
 )
@@ -32,25 +33,35 @@ from forecaster.evaluation.report_data import ReportContext
 from forecaster.fitting.distributed import windows_per_step
 from forecaster.fitting.experts.pool import fit_experts
 from forecaster.fitting.fit import fit_panel, resolve, with_found_cycles
-from forecaster.fitting.labels import fit_labels, resolve_labels
+from forecaster.fitting.labels import Folds, fit_labels, resolve_labels
 from forecaster.fitting.train import NO_CONTEXT, TrainingContext
 from forecaster.fitting.warm_start import requested
 from forecaster.forecast.artifact import Artifact, is_forecaster
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.model_folder import FORECAST, LOSSES, REPORT
 from forecaster.forecast.plots import plot_curves
-from forecaster.forecast.predictor import Predictor, check_horizon
+from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.saved_model import save_artifact
+from forecaster.forecast.window import check_horizon
 from forecaster.forecast.writer import write_figure, write_page
 from forecaster.model.sampling import NUM_SAMPLES
 from forecaster.panel.audit import audit_panel
 from forecaster.panel.build import with_roles_until
 from forecaster.panel.categories import recoded
+from forecaster.panel.findings import Finding
 from forecaster.panel.panel import Only, Panel
 from forecaster.runs.console import Screen
+from forecaster.runs.fit_reporter import (
+    FitReporter,
+    StageReporter,
+    print_label_plan,
+    print_plan,
+    print_scores,
+)
 from forecaster.runs.progress import BufferedLogger, TrainingBar
 from forecaster.runs.resume import RunFolder
-from forecaster.runs.tracking import NOTE, log_artifact, open_run, score_points
+from forecaster.runs.tracking import NOTE, TrackedRun, log_artifact, open_run, score_points
+from forecaster.windows.split import Split
 
 Refit = Literal["once", "each", "never"]
 EXPERTS = "experts"
@@ -80,13 +91,28 @@ class BacktestOptions:
             check_count(count, name)
 
 
+@dataclass(frozen=True)
+class _FitTask:
+    """A fit that is prepared: its table is checked, its settings are resolved."""
+
+    panel: Panel
+    config: Config
+    """The request."""
+    plan: Plan
+    windows: Split | Folds
+    """Of forecasts a split, of labels folds."""
+    start: Artifact | None
+    """Of a warm start."""
+    findings: tuple[Finding, ...]
+
+
 def run_fit(
     panel: Panel,
     config: Config,
     out: Path | None,
     console: Screen,
     start: Artifact | None = None,
-    resumable: RunFolder | None = None,
+    folder: RunFolder | None = None,
     context: TrainingContext = NO_CONTEXT,
     report: Path | None = None,
     name: str | None = None,
@@ -101,7 +127,7 @@ def run_fit(
         out: folder for the artifact; None = keep it in memory.
         console: receives what is printed.
         start: the artifact of a warm start; None = random weights.
-        resumable: where checkpoints are kept; None = there are none.
+        folder: where checkpoints are kept; None = there are none.
         context: devices and precision; rank 0 alone prints and writes.
         report: path of the page about the validation windows, beside the artifact's own copy.
         name: of the tracked run; None = of the folder or the table.
@@ -109,12 +135,31 @@ def run_fit(
         introduced: roles and findings have been printed.
 
     Raises:
-        DataError: the audit finds errors, or a resumed fit finds another table.
-        ConfigError: settings do not fit the table, each other, or the artifact of the start.
+        DataError: the audit finds errors.
+        ConfigError: settings do not fit the table, each other, or the artifact of the start; or another
+            fit was interrupted in the folder.
     """
-    distributed = context.distributed
-    if not distributed.is_main:
+    name = name or (out.name if out else Path(panel.name).stem)
+    if not context.distributed.is_main:
         console, out, report = Screen(quiet=True), None, None
+    task = _prepare(panel, config, start, console, introduced)
+    windows_per_step(task.plan, panel.n_channels, context.distributed)
+    reporter = FitReporter(console, folder)
+    context = replace(context, callbacks=(TrainingBar(console),), reporter=reporter)
+    with _opened(task, name, folder, context) as (plan, run, context):
+        artifact = _learn(replace(task, plan=plan), context)
+        print_scores(console, artifact)
+        _keep(task, artifact, run, reporter, out, report, command)
+    if out is not None:
+        console.print_line(f"saved {out}")
+    console.print_tracked(run)
+    return artifact
+
+
+def _prepare(
+    panel: Panel, config: Config, start: Artifact | None, console: Screen, introduced: bool
+) -> _FitTask:
+    """Checks a table, resolves the settings, and prints both."""
     if start is not None and config.horizon is None:
         config = config.model_copy(update={"horizon": start.horizon})
     panel = with_found_cycles(panel, config)
@@ -122,71 +167,98 @@ def run_fit(
     if not introduced:
         console.print_roles(panel)
         console.print_findings(findings)
-    learn: Callable[[TrainingContext], Artifact[Any]]
+    windows: Split | Folds
     if config.data.label is not None:
-        plan, folds = resolve_labels(panel, config)
-        console.print_label_plan(plan, folds)
-        learn = partial(fit_labels, panel, plan, folds)
+        plan, windows = resolve_labels(panel, config)
+        print_label_plan(console, plan, windows)
     else:
         with console.stage("choosing experts and their settings"):
-            plan, split = resolve(panel, config, start)
-        console.print_plan(panel, plan, split)
-        learn = partial(fit_panel, panel, plan, split, start=start)
-        if start is not None:
-            context = replace(context, started=partial(console.print_start, panel, split, start))
-    windows_per_step(plan, panel.n_channels, distributed)
-    name = name or (out.name if out else Path(panel.name).stem)
-    validated: list[Backtest] = []
-    tracking = config.tracking.model_copy(
-        update={"enabled": config.tracking.enabled and distributed.is_main}
-    )
-    context = replace(
-        context,
-        callbacks=(TrainingBar(console),),
-        say=console.print_notice,
-        stage=console.stage,
-        validated=validated.append,
-    )
+            plan, windows = resolve(panel, config, start)
+        print_plan(console, panel, plan, windows)
+    return _FitTask(panel, config, plan, windows, start, tuple(findings))
+
+
+@contextmanager
+def _opened(
+    task: _FitTask, name: str, folder: RunFolder | None, context: TrainingContext
+) -> Iterator[tuple[Plan, TrackedRun, TrainingContext]]:
+    """Yields the plan, the MLflow run and the context with checkpoints, as an interrupted fit left them."""
+    tracked = task.config.tracking.enabled and context.distributed.is_main
+    tracking = task.config.tracking.model_copy(update={"enabled": tracked})
     with ExitStack() as stack:
-        if resumable is None:
+        if folder is None:
+            plan = task.plan
             run = stack.enter_context(open_run(tracking, name))
         else:
-            opening = resumable.opened(plan, tracking, name, panel, start, context)
-            run, context = stack.enter_context(opening)
+            opening = folder.opened(task.plan, task.panel, task.start, context.reporter.notice)
+            plan, checkpoints = stack.enter_context(opening)
+            run = stack.enter_context(open_run(tracking, name, folder.record.run))
+            folder.update(run=run.run_id)
+            context = replace(context, checkpoints=checkpoints)
         if run.recorded:
             context = replace(context, logger=BufferedLogger(run))
-        artifact = learn(context)
-        artifact = replace(artifact, request=requested(config, artifact.plan, start))
-        console.print_scores(artifact)
-        saves = out is not None or run.recorded
-        if saves or report is not None:
-            folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory())) / "model"
-            save_artifact(artifact, folder)
-            drawings: dict[str, Callable[[], None]] = {}
+        yield plan, run, context
+
+
+def _learn(task: _FitTask, context: TrainingContext) -> Artifact[Any]:
+    """Returns the fitted artifact with its request."""
+    artifact: Artifact[Any]
+    if isinstance(task.windows, Folds):
+        artifact = fit_labels(task.panel, task.plan, task.windows, context)
+    else:
+        artifact = fit_panel(task.panel, task.plan, task.windows, context, task.start)
+    return replace(artifact, request=requested(task.config, artifact.plan, task.start))
+
+
+def _keep(
+    task: _FitTask,
+    artifact: Artifact[Any],
+    run: TrackedRun,
+    reporter: FitReporter,
+    out: Path | None,
+    report: Path | None,
+    command: str,
+) -> None:
+    """Saves an artifact with its pictures and its report, and records it in its run."""
+    console, backtest = reporter.console, reporter.backtest
+    saves = out is not None or run.recorded
+    if not saves and report is None:
+        return
+    with ExitStack() as stack:
+        folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory())) / "model"
+        save_artifact(artifact, folder)
+        page = folder / REPORT
+        drawings: dict[str, Callable[[], None]] = {}
+        if saves:
+            drawings[LOSSES] = partial(_draw_losses, artifact, folder / LOSSES)
+        if saves and is_forecaster(artifact):
+            drawings[FORECAST] = partial(_draw_forecast, artifact, task.panel, folder / FORECAST)
+        if backtest is not None:
+            # No date: the folder of a resumed fit equals that of an uninterrupted one, byte by byte.
+            report_context = ReportContext(
+                artifact,
+                command,
+                task.panel.fingerprint(),
+                task.findings,
+                validation=True,
+                date=None,
+            )
+            scored = replace(backtest, report_context=report_context)
+            drawings[REPORT] = partial(_draw_report, scored, {page, report or page})
+        with console.stage("drawing pictures and report"):
+            drawn = console.draw(drawings, "the model itself is complete")
+        with console.stage("recording the run"):
             if saves:
-                drawings[LOSSES] = partial(_draw_losses, artifact, folder / LOSSES)
-                if is_forecaster(artifact):
-                    drawings[FORECAST] = partial(_draw_forecast, artifact, panel, folder / FORECAST)
-            page = folder / REPORT
-            if validated and is_forecaster(artifact):
-                # No date: the folder of a resumed fit equals that of an uninterrupted one, byte by byte.
-                fitted = (artifact, command, panel.fingerprint(), tuple(findings))
-                report_context = ReportContext(*fitted, validation=True, date=None)
-                backtest = replace(validated[-1], report_context=report_context)
-                drawings[REPORT] = partial(_draw_report, backtest, {page, report or page})
-            with console.stage("drawing pictures and report"):
-                drawn = console.draw(drawings, "the model itself is complete")
-            with console.stage("recording the run"):
-                if saves:
-                    log_artifact(run, artifact, folder, _verdict(artifact, validated))
-                if page.exists():
-                    run.log_text(page.read_text(encoding="utf-8"), REPORT)
-            if drawn:
-                console.print_report(report, bool(validated))
-    if out is not None:
-        console.print_line(f"saved {out}")
-    console.print_tracked(run)
-    return artifact
+                log_artifact(run, artifact, folder, _verdict(artifact, backtest))
+            if page.exists():
+                run.log_text(page.read_text(encoding="utf-8"), REPORT)
+    if report is None or not drawn:
+        return
+    if backtest is not None:
+        console.print_line(f"wrote {report}")
+    else:
+        missing = "no rows were set aside for validation, so there is nothing to report"
+        console.print_line(f"no {report}: {missing}", style="yellow")
 
 
 def run_backtest_pipeline(
@@ -363,8 +435,8 @@ class _Refits:
             raise DataError(
                 f"refit before the cutoff {when}: {error}; or use fewer --windows"
             ) from error
-        context = TrainingContext(callbacks=(TrainingBar(self.console),), stage=self.console.stage)
-        return fit_panel(seen, plan, split, context)
+        bar, stages = TrainingBar(self.console), StageReporter(self.console)
+        return fit_panel(seen, plan, split, TrainingContext(callbacks=(bar,), reporter=stages))
 
     def _contenders(self, seen: Panel, cutoff: int) -> dict[str, Artifact]:
         """The presets fitted to the same rows, the experts of the table, and each of them alone."""
@@ -414,10 +486,10 @@ def _coded(panel: Panel, model: Artifact) -> Panel:
     return recoded(panel, model.schema.categories).with_cycles(*cycles)
 
 
-def _verdict(artifact: Artifact[Any], validated: Sequence[Backtest]) -> str:
+def _verdict(artifact: Artifact[Any], backtest: Backtest | None) -> str:
     """Returns how a fit compares with seasonal naive, or how well it predicts labels, in one sentence."""
-    if validated:
-        return f"{MODEL} {validated[-1].verdict}"
+    if backtest is not None:
+        return f"{MODEL} {backtest.verdict}"
     scores = artifact.metrics.get("validation", {}).get("scores", {}).get(MODEL, {})
     if "accuracy" in scores:
         return f"held-out accuracy {scores['accuracy']:.4f}, log loss {scores['log_loss']:.4f}"

@@ -23,7 +23,7 @@ from forecaster.forecast.artifact import Artifact, is_forecaster
 from forecaster.forecast.card import model_card
 from forecaster.forecast.saved_model import load_artifact, save_artifact
 from forecaster.panel.example import example_table
-from forecaster.panel.frames import to_kind
+from forecaster.panel.frames import to_pandas
 from forecaster.panel.schema import comparable
 from forecaster.runs.console import Screen
 from forecaster.runs.tracking import (
@@ -234,7 +234,7 @@ def example_of(artifact: Artifact[Any]) -> Any:
     """Returns a made-up table that the model can forecast or label, as a pandas frame."""
     horizon = artifact.horizon
     history = max(2, min(artifact.context_length, 2 * (horizon or _LABELLED)))
-    frame = to_kind(example_table(artifact.schema, history, horizon), "pandas")
+    frame = to_pandas(example_table(artifact.schema, history, horizon))
     # NaN is no JSON; null is.
     return frame.astype(object).where(frame.notna(), None)
 

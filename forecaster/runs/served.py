@@ -45,14 +45,14 @@ class ServedForecaster(PythonModel):
             panel = open_panel(model_input, self._artifact.plan.data, schema=self._artifact.read_schema)
             if isinstance(self._model, Labeller):
                 audit_panel(panel, labels=True)
-                frame = self._model.label(panel).frame
+                frame = self._model.label(panel).to_pandas()
             else:
                 frame = self._model.predict(
                     panel,
                     cutoff=str(given.get("cutoff", "own")),
                     horizon=int(given.get("horizon", self._artifact.horizon)),
                     seed=int(given.get("seed", 0)),
-                ).frame
+                ).to_pandas()
             for name in frame.columns[frame.isna().any()]:  # NaN is no JSON; null is
                 frame[name] = frame[name].astype(object).where(frame[name].notna(), None)
             return frame

@@ -26,38 +26,39 @@ def interrupted(monkeypatch):
     monkeypatch.setattr(Learner, "training_step", press)
 
 
-def test_a_fit_stopped_by_ctrl_c_goes_on_without_being_told_anything_again(folder, shell, interrupted):
-    stopped = shell(*FIT, "--out", "new", "--checkpoint-every", 2)
+def test_a_fit_stopped_by_ctrl_c_is_resumed_by_the_same_command(folder, shell, interrupted):
+    command = *FIT, "--out", "new", "--checkpoint-every", 2
+    stopped = shell(*command)
     assert stopped.code == 130 and stopped.err == ""
-    assert stopped.out.endswith("stopped after step 3; go on with: forecaster fit --resume new\n")
+    assert stopped.out.endswith("stopped at step 3; rerun the command to continue\n")
     assert not Path("new").exists()
 
-    again = shell(*FIT, "--out", "new", "--checkpoint-every", 2)
-    assert again.code == 2
-    assert again.err == (
-        "error: new.run: an unfinished fit, stopped after step 3: go on with "
-        "forecaster fit --resume new, or discard it with --restart\n"
-    )
-    other = shell(*FIT, "--resume", "new", "--horizon", 9, "--set", "fit.batch_size=64")
+    other = shell(*command, "--set", "fit.batch_size=64")
     assert other.code == 2
-    assert other.err.splitlines() == [
-        "error: horizon 9: the fit to resume has 7",
-        "error: fit.batch_size 64: the fit to resume has 32",
-        "error: a resumed fit keeps what it was begun with: leave this out, "
-        "or begin anew with --restart",
-    ]
+    assert other.err == (
+        "error: new.run: the fit that was interrupted there at step 3 has fit.batch_size 32, this one "
+        "fit.batch_size 64: rerun its command to continue it, or discard it with --restart\n"
+    )
 
-    resumed = shell("fit", "--resume", "new")
+    resumed = shell(*command)
     assert resumed.code == 0
     assert "resumes after step 3" in resumed.out and "saved new" in resumed.out
     assert not list(Path().glob("*.run"))
-    assert shell("fit", "--resume", "new").err == (
-        "error: --resume new: this fit is finished, there is nothing to resume\n"
+    finished = shell(*command)
+    assert finished.code == 2
+    assert finished.err == "error: new: exists; replace it with --overwrite, or choose another name\n"
+
+
+@pytest.mark.parametrize("words", [["--resume", "new"], ["--resume"], [*FIT[1:], "--resume"]], ids=str)
+def test_resume_is_retired_in_one_line(shell, words):
+    refused = shell("fit", *words)
+    assert refused.code == 2
+    assert refused.err == (
+        "error: --resume is retired: the same command, with the same --out, resumes an interrupted fit\n"
     )
+    assert "--resume" not in shell("fit", "--help").out
 
 
 def test_what_a_new_fit_needs_is_asked_for(shell):
-    assert shell("fit", "--out", "new").err == (
-        "error: Missing argument DATA: the table to fit a model to\n"
-    )
-    assert shell("fit", "shop.csv").err == "error: Missing option --out: the folder for the model\n"
+    assert shell("fit", "--out", "new").err == "error: Missing argument 'DATA'.\n"
+    assert shell("fit", "shop.csv").err == "error: Missing option '--out'.\n"

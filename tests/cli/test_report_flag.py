@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from evaluation.report_page import Read
 
+from forecaster.api import shell_command
+
 
 def test_backtest_writes_a_page(folder, shell):
     words = ["--windows", 2, "--report", "pages/report.html"]
@@ -15,6 +17,7 @@ def test_backtest_writes_a_page(folder, shell):
     assert "Backtest: plain.csv" in read.text
     command = "forecaster backtest plain_model plain.csv --windows 2 --report pages/report.html"
     assert command in read.sections["environment"]
+    assert shell_command.get() is None  # what Python calls next is no part of the command
     assert "ridge" in read.sections["scores"] or "no ridge" in answer.out
 
 

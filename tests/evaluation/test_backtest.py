@@ -29,6 +29,7 @@ from forecaster.evaluation.error_scales import Scales
 from forecaster.forecast.predictor import Predictor
 from forecaster.panel.build import open_panel
 from forecaster.runs.console import Screen
+from forecaster.runs.fit_reporter import print_scores
 
 HAND = (0.1, 0.5, 0.9)
 
@@ -486,6 +487,6 @@ def test_a_skill_over_a_perfect_seasonal_naive_is_said_in_words():
     scores = {MODEL: perfect | {"WQL": 0.1}, NAIVE: perfect}
     metrics = {"steps": 5, "best_step": 5, "validation": {"scores": scores}}
     console = Screen(width=200, file=StringIO())
-    console.print_scores(replace(tiny.plain_model().artifact, metrics=metrics))
+    print_scores(console, replace(tiny.plain_model().artifact, metrics=metrics))
     said = "validation WQL 0.1000 loses to seasonal naive 0.0000, which makes no error"
     assert said in console.file.getvalue() and "nan" not in console.file.getvalue()

@@ -13,6 +13,7 @@ from forecaster.errors import ConfigError
 from forecaster.fitting import members
 from forecaster.fitting.fit import fit_panel, resolve
 from forecaster.fitting.members import Pace, within_budget
+from forecaster.fitting.reporter import Reporter
 from forecaster.fitting.train import TrainingContext
 
 DATA = Path(__file__).parents[2] / "data"
@@ -37,10 +38,13 @@ def test_steps_are_lowered_to_what_the_time_allows(seconds, validation, steps):
 
 
 def fitted(panel, config, said=None):
+    class Said(Reporter):
+        def notice(self, text):
+            if said is not None:
+                said.append(text)
+
     config, split = resolve(panel, config)
-    return fit_panel(
-        panel, config, split, TrainingContext(say=[].append if said is None else said.append)
-    )
+    return fit_panel(panel, config, split, TrainingContext(reporter=Said()))
 
 
 def test_what_is_measured_is_thrown_away_and_the_fit_is_the_one_of_so_many_steps(
@@ -105,8 +109,10 @@ def test_a_fit_that_goes_on_measures_nothing_again(tmp_path, monkeypatch):
         patched.setattr("forecaster.fitting.fit.choose_network_weights", stop)
         with pytest.raises(Stopped):
             fc.fit(table, 7, config=TINY, budget="1m", out=tmp_path / "model", quiet=True)
-    kept = json.loads((tmp_path / "model.run" / "run.json").read_text())["resolved"]["fit"]
+    kept = json.loads((tmp_path / "model.run" / "run.json").read_text())["budgeted"]
     assert 1 < kept["steps"] < 60 and kept["budget_seconds"] is None
     monkeypatch.setattr(members, "within_budget", stop)
-    model = fc.fit(resume=tmp_path / "model", budget="1m", quiet=True)
+    with pytest.raises(fc.ConfigError, match=r"has fit.budget_seconds 60.0, this one .* 120.0"):
+        fc.fit(table, 7, config=TINY, budget="2m", out=tmp_path / "model", quiet=True)
+    model = fc.fit(table, 7, config=TINY, budget="1m", out=tmp_path / "model", quiet=True)
     assert model.artifact.plan.fit.steps == model.metrics["steps"] == kept["steps"]

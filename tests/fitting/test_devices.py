@@ -308,9 +308,7 @@ def fit(out):
 if sys.argv[1] == "killed":
     fit("whole")
     TrainingBar.on_train_batch_start = stop
-    fit("model")
-else:
-    fc.fit(resume="model", devices=2)
+fit("model")
 """
 
 
@@ -331,6 +329,36 @@ def test_a_fit_on_two_devices_that_was_killed_goes_on_to_the_same_model(started)
     code, out, err = run("resumed")
     assert (code, err) == (0, ""), err
     assert "resumes after step 20" in out
+    for path in Path("whole").iterdir():
+        whole = path.read_bytes().replace(b"--out whole", b"--out model")  # in the report
+        assert (Path("model") / path.name).read_bytes() == whole, path.name
+
+
+@pytest.mark.slow
+def test_ranks_of_torchrun_resume_alike_or_are_refused_alike(started):
+    """After a signal the same command goes on to the same model; another one ends both ranks with one line."""
+
+    def run(out, *more):
+        ranks = ["--nproc-per-node", 2, "--master-port", free_port(), "-m", "forecaster"]
+        long = ["--set", "fit.steps=150", "--set", "fit.patience=null", "--checkpoint-every", 10]
+        return started(BIN / "torchrun", *ranks, "fit", *FIT, *long, "--out", out, *more)
+
+    code, out, err = left(run("whole"))
+    assert code == 0 and "saved whole" in out, err
+    process = run("model")
+    while not list(Path().glob("model.run/*.checkpoint")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.terminate()
+    _, out, _ = left(process)
+    (step,) = re.findall(r"stopped at step (\d+); rerun the command to continue\n", out)
+    # `left` waits for half as long as a rank waits for one that never comes.
+    code, out, err = left(run("model", "--set", "fit.seed=1"))
+    assert code != 0 and not Path("model").exists()
+    (line,) = re.findall("^error: .*", err, re.MULTILINE)
+    assert f"at step {step} has fit.seed 0, this one fit.seed 1" in line
+    code, out, err = left(run("model"))
+    assert code == 0 and out.count(f"resumes after step {step}\n") == 1, err
     for path in Path("whole").iterdir():
         whole = path.read_bytes().replace(b"--out whole", b"--out model")  # in the report
         assert (Path("model") / path.name).read_bytes() == whole, path.name

@@ -231,3 +231,39 @@ def test_a_file_that_disagrees_with_torch_is_not_written(make_artifact, tmp_path
     with pytest.raises(fc.ConfigError, match=r"onnxruntime is .* of the scale away from torch"):
         write_onnx(artifact, tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
+
+
+class _Operations(torch.nn.Module):
+    """Those that torch translates only after it has decomposed them."""
+
+    names = ("values",)
+
+    def forward(self, *given):
+        (values,) = given
+        real = ~values.isnan()
+        inside = (values < 1) & real | (values > 2)
+        numbers = values.nan_to_num()
+        mean = values.nanmean(dim=1, keepdim=True)
+        count = torch.zeros(values.shape[0]).numel()
+        return (
+            1.5 - numbers.square() + mean,
+            inside.to(torch.int64),
+            numbers[0].double()[None].T + count,
+        )
+
+
+def test_operations_are_translated_whole_as_torch_computes_them(monkeypatch):
+    def decomposed(*given):
+        raise AssertionError("operations were decomposed")
+
+    monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", decomposed)
+    given = torch.tensor([[1.0, torch.nan, torch.inf], [-torch.inf, 0.5, 3.0], [2.0, torch.nan, 1e30]])
+    model = onnx_export._translated(_Operations(), (given,), ["number", "inside", "double"])
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    assert session.get_inputs()[0].shape == ["batch", 3]
+    for cells in (given, given[:1], given[[0, 2, 1, 2, 0]]):
+        for wanted, found in zip(
+            _Operations()(cells), session.run(None, {"values": cells.numpy()}), strict=True
+        ):
+            assert wanted.numpy().dtype == found.dtype
+            np.testing.assert_array_equal(wanted, found)

@@ -44,7 +44,7 @@ def test_a_hundred_random_tables_and_calls_give_a_result_or_a_clear_error(attemp
         ),
         ({"season_length": "7"}, "season_length='7': expected a whole number, found str"),
         ({"on_duplicates": 1}, "on_duplicates=1: expected 'error', 'mean', 'last' or 'sum', found int"),
-        ({"resume": -1}, "resume=-1: expected text or a path, found int"),
+        ({"resume": -1}, "`resume` is retired: the same command, with the same `out`, resumes an"),
         ({"out": ""}, "out='': expected a path, found an empty text"),
         ({"out": "x" * 300}, r"out='x+\.\.\.x+': expected a path: File name too long"),
         ({"report": Path("a\0b")}, r"report=.*: expected a path: embedded null byte"),
@@ -119,9 +119,9 @@ def test_an_option_is_spelled_as_the_caller_spells_it(tmp_path, capsys, monkeypa
 def test_a_command_in_a_message_stays_a_command():
     from forecaster.errors import python_spelling
 
-    text = "resume it with forecaster fit --resume model, or leave out --on-duplicates"
+    text = "begin with forecaster fit --out model, or leave out --on-duplicates"
     assert python_spelling(text) == (
-        "resume it with forecaster fit --resume model, or leave out `on_duplicates`"
+        "begin with forecaster fit --out model, or leave out `on_duplicates`"
     )
 
 

@@ -19,7 +19,7 @@ from small_networks import (
 
 from forecaster.model.linear import ALL, EARLY, HeldOut
 
-BESIDE = {**EXPERTS, "linear_calendar": True}
+ALONE = {**EXPERTS, "experts": ("linear",), "linear_calendar": True}
 SHAPES = {
     "plain": PLAIN,
     "everything": EVERYTHING,
@@ -30,11 +30,10 @@ every_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 
 def make(shape, **settings):
     """A network that is its linear forecast alone, with random maps and offsets."""
-    network = make_network(shape, **(BESIDE | settings))
+    network = make_network(shape, **(ALONE | settings))
     generator, experts = torch.Generator().manual_seed(1), network.experts
     offsets = torch.rand(experts.offsets.shape, generator=generator).cumsum(dim=-1)
     experts.offsets.copy_(offsets - offsets[..., 4:5])
-    experts.only = "linear"
     network.network_weight.zero_()
     return network
 

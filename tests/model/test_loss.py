@@ -7,7 +7,6 @@ import pytest
 import torch
 from small_networks import EVERYTHING, EXPERTS, HORIZON, PLAIN, make_inputs, make_network
 
-from forecaster.model.loss import window_losses
 from forecaster.model.scaling import Scale
 from forecaster.windows.batch import Batch
 
@@ -31,7 +30,7 @@ def test_every_weight_has_a_gradient_at_each_step_as_devices_that_average_them_e
     inputs = make_inputs(shape)
     target = torch.randn(len(inputs.elapsed), HORIZON, shape.channels)
     keys = torch.zeros(len(target), dtype=torch.int64)
-    total, _ = window_losses(network, Batch(inputs, target, keys, keys, keys))
+    total, _ = network.losses(Batch(inputs, target, keys, keys, keys))
     total.sum().backward()
     without = [name for name, weight in network.named_parameters() if weight.grad is None]
     assert [name for name in without if not name.startswith("experts.")] == []  # these are solved
@@ -49,7 +48,7 @@ def taught(**options):
     target = torch.randn(count, HORIZON, PLAIN.channels, generator=torch.manual_seed(1))
     target[1:, 2, 0] = torch.nan
     keys = torch.zeros(count, dtype=torch.int64)
-    total, weight = window_losses(network, Batch(inputs, target, keys, keys, keys), **options)
+    total, weight = network.losses(Batch(inputs, target, keys, keys, keys), **options)
     memory = network.encode(inputs)
     raw = network.decode(memory, inputs)
     quantiles = network.head(raw).detach().numpy().astype(float)

@@ -8,7 +8,7 @@ import pytest
 from forecast import tiny
 
 import forecaster as fc
-from forecaster.forecast.predictor import BLOCK
+from forecaster.forecast.runner import BLOCK
 from forecaster.runs import cluster
 
 BLOCKS = 12

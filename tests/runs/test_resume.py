@@ -1,4 +1,4 @@
-"""A fit that was stopped goes on: the same model in the end, one MLflow run, no other fit between."""
+"""The same command resumes a fit: the same model in the end, one MLflow run, no other fit between."""
 
 import json
 import os
@@ -16,14 +16,15 @@ from forecast import tiny
 from mlflow.tracking import MlflowClient
 
 import forecaster as fc
-from forecaster.config import config_from, load_config
+from forecaster.config import Config, config_from, load_config
 from forecaster.errors import ArtifactError, ConfigError, DataError, FitError, OutputError
 from forecaster.model.learner import Learner
 from forecaster.runs.progress import TrainingBar
-from forecaster.runs.resume import FitRequest, claimed
+from forecaster.runs.resume import FitRequest, RunFolder, claimed
 
 STEPS = 8
 FIT = {"steps": STEPS, "batch_size": 32, "patience": None}
+REQUEST = FitRequest(Config())
 
 
 class _Stopped(BaseException):
@@ -50,10 +51,9 @@ def _config(experts=(), **more):
     return {"fit": FIT | more, "model": model, "tracking": {"enabled": False}}
 
 
-def _fit(table="shop.csv", out="model", config=None, **options):
-    every = None if "resume" in options else 2
-    config = config or _config()
-    return fc.fit(table, 7, config=config, out=out, quiet=True, checkpoint_every=every, **options)
+def _fit(table="shop.csv", out="model", **options):
+    options = {"horizon": 7, "config": _config(), "checkpoint_every": 2, "quiet": True} | options
+    return fc.fit(table, out=out, **options)
 
 
 def _parts(folder):
@@ -72,17 +72,28 @@ def place(place):
     return place
 
 
+@pytest.fixture
+def interrupted(place, stops):
+    """A working folder with a fit that was stopped, and a model to start from."""
+    tiny.model().save("old")
+    stops.append(5)
+    with pytest.raises(_Stopped):
+        _fit(known="price")
+    return place
+
+
 def test_a_stopped_fit_goes_on_to_the_same_model_in_one_run(place, stops, capsys):
     config = _config(["naive", "linear"]) | {"tracking": {"enabled": True}}
     options = {"config": config, "known": "price", "until": "2024-04-05"}
     _fit(out="whole", **options)
+    options["quiet"] = False
     stops.append(5)
     with pytest.raises(_Stopped):
-        fc.fit("shop.csv", 7, out="model", checkpoint_every=2, **options)
+        _fit(**options)
     said = capsys.readouterr().out
-    assert "stopped after step 4; go on with: forecaster fit --resume model" in said
+    assert said.endswith("stopped at step 4; rerun the command to continue\n")
     assert not Path("model").exists()
-    fc.fit(resume="model")
+    _fit(**options)
     said = capsys.readouterr().out
     assert "resumes after step 4" in said
     assert _parts("model") == _parts("whole")
@@ -107,22 +118,20 @@ def test_a_resumed_fit_is_recorded_where_its_own_environment_says(place, stops, 
         _fit(config=config)
     assert "then.db" not in Path("model.run/run.json").read_text()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{place / 'mlflow.db'}")
-    fc.fit(resume="model", quiet=True)
+    _fit(config=_config() | {"tracking": {"enabled": True}})
     for name, status in (("then.db", "FAILED"), ("mlflow.db", "FINISHED")):
         (run,) = MlflowClient(f"sqlite:///{place / name}").search_runs(["1"])
         assert run.info.status == status
 
 
-def test_the_same_command_with_resume_goes_on_and_the_folder_names_it_too(place, stops):
-    stops.append(3)
-    with pytest.raises(_Stopped):
-        _fit()
-    stops.append(6)
-    with pytest.raises(_Stopped):
-        _fit(resume="model")
+def test_a_fit_that_is_stopped_twice_is_resumed_from_another_folder_too(place, stops):
+    for step in (3, 6):
+        stops.append(step)
+        with pytest.raises(_Stopped):
+            _fit()
     os.mkdir("elsewhere")
     os.chdir("elsewhere")
-    model = fc.fit(resume="../model.run", quiet=True)
+    model = _fit("../shop.csv", out="../model")
     os.chdir("..")
     whole = _fit(out="whole")
     assert model.metrics == whole.metrics
@@ -131,18 +140,15 @@ def test_the_same_command_with_resume_goes_on_and_the_folder_names_it_too(place,
     assert [ours[name] for name in names] == [theirs[name] for name in names]
 
 
-def test_a_table_in_memory_is_given_again(place, stops):
+def test_a_table_in_memory_is_known_by_its_fingerprint(place, stops, capsys):
     table = tiny.shop()
-    stops.append(4)
+    stops.append(5)
     with pytest.raises(_Stopped):
         _fit(table)
-    with pytest.raises(ConfigError, match="DATA: the fit to resume was given it in memory; give it"):
-        fc.fit(resume="model", quiet=True)
-    with pytest.raises(
-        DataError, match=r"table has changed since the fit was begun: fingerprint .{16} "
-    ):
-        fc.fit(table.with_columns(pl.col("sales") + 1), resume="model", quiet=True)
-    model = fc.fit(table, resume="model", quiet=True)
+    with pytest.raises(ConfigError, match=r"has a table of fingerprint (.{16}), this one a table of"):
+        _fit(table.with_columns(pl.col("sales") + 1))
+    model = _fit(table.to_pandas(), quiet=False)
+    assert "resumes after step 4" in capsys.readouterr().out
     assert model.metrics == fc.fit(table, 7, config=_config(), quiet=True).metrics
 
 
@@ -154,91 +160,131 @@ def test_a_warm_start_is_recorded_and_has_to_be_the_same(place, stops):
         _fit(config=config, warm_start="old", known="price")
     shutil.move("old", "other")
     tiny.plain_model().save("old")
-    with pytest.raises(DataError, match="the model it started from has changed"):
-        fc.fit(resume="model", quiet=True)
+    with pytest.raises(ConfigError, match=r"has `warm_start` weights .{16}, this one `warm_start` wei"):
+        _fit(config=config, warm_start="old", known="price")
     shutil.rmtree("old")
     shutil.move("other", "old")
-    fc.fit(resume="model", quiet=True)
+    _fit(config=config, warm_start="old", known="price")
     _fit(config=config, warm_start="old", known="price", out="whole")
     assert _parts("model") == _parts("whole")
 
 
-def test_whatever_is_told_otherwise_is_refused_with_both_values_at_once(place, stops):
-    stops.append(4)
-    with pytest.raises(_Stopped):
-        _fit(known="price")
-    before = tiny.tree(place)
-    tiny.shop().write_csv("other.csv")
-    with pytest.raises(ConfigError) as refused:
-        fc.fit(
-            "other.csv",
-            9,
-            config={"fit": {"steps": 20, "batch_size": 32, "patience": None}},
-            future="soon.csv",
-            until="2024-03-01",
-            precision="bf16",
-            compile=True,
-            checkpoint_every=3,
-            resume="model",
+DIFFERENCES = [
+    ({"horizon": 9}, "horizon 7, this one horizon 9"),
+    ({"config": _config(steps=20)}, "fit.steps 8, this one fit.steps 20"),
+    ({"known": ()}, r'data.known \["price"\], this one data.known \[\]'),
+    ({"until": "2024-03-01"}, "no `until`, this one until=2024-03-01"),
+    ({"precision": "bf16"}, "no `precision`, this one precision=bf16"),
+    ({"compile": True}, "no `compile`, this one compile=True"),
+    ({"checkpoint_every": 3}, "checkpoint_every=2, this one checkpoint_every=3"),
+    (
+        {"warm_start": "old", "config": {"fit": FIT}},
+        "no `warm_start`, this one `warm_start` weights .{16}",
+    ),
+    ({"horizon": 9, "until": "2024-03-01"}, "no `until`, this one until=2024-03-01"),
+]
+
+
+def test_another_fit_is_refused_with_the_first_difference(interrupted):
+    tree = tiny.tree(interrupted)
+    for options, words in DIFFERENCES:
+        with pytest.raises(ConfigError) as refused:
+            _fit(**{"known": "price"} | options)
+        assert re.fullmatch(
+            rf"model\.run: the fit that was interrupted there at step 4 has {words}: rerun its command to "
+            "continue it, or discard it with `restart`",
+            str(refused.value),
         )
-    assert str(refused.value).splitlines() == [
-        "horizon 9: the fit to resume has 7",
-        "fit.steps 20: the fit to resume has 8",
-        "DATA other.csv: the fit to resume has shop.csv",
-        "future=soon.csv: the fit to resume has none",
-        "until=2024-03-01: the fit to resume has none",
-        "precision=bf16: the fit to resume has none",
-        "`compile`: the fit to resume has none",
-        "checkpoint_every=3: the fit to resume has 2",
-        "a resumed fit keeps what it was begun with: leave this out, or begin anew with `restart`",
-    ]
-    with pytest.raises(ConfigError, match="out=new: the fit to resume writes model; leave `out` away"):
-        fc.fit(out="new", resume="model")
-    with pytest.raises(ConfigError, match="`resume` goes on, `restart` begins anew: give one of them"):
-        fc.fit(out="model", resume="model", restart=True)
-    record = json.loads(Path("model.run/run.json").read_text())
-    Path("model.run/run.json").write_text(json.dumps(record | {"version": "0.0.9"}))
-    with pytest.raises(ConfigError, match=r"begun by version 0\.0\.9, this is .*: resume it there"):
-        fc.fit(resume="model")
-    Path("model.run/run.json").write_text("{}")
-    with pytest.raises(ArtifactError, match=r"model\.run/run\.json: damaged"):
-        fc.fit(resume="model")
-    Path("model.run/run.json").write_text(json.dumps(record, indent=1) + "\n")
-    os.unlink("other.csv")
-    assert tiny.tree(place) == before
-    changed = pl.read_csv("shop.csv").with_columns(pl.col("sales") * 2)
-    changed.write_csv("shop.csv")
-    with pytest.raises(DataError, match="the table has changed since the fit was begun"):
-        fc.fit(resume="model", quiet=True)
+        assert tiny.tree(interrupted) == tree
 
 
-def test_there_is_something_to_resume_or_that_is_said(place):
-    with pytest.raises(
-        ConfigError, match=r"resume=model: no fit was begun there: model\.run is missing"
-    ):
-        fc.fit(resume="model")
+def test_another_version_or_a_damaged_record_is_refused(interrupted):
+    path = Path("model.run/run.json")
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(record | {"version": "0.0.9"}))
+    with pytest.raises(ConfigError, match=r"has version 0\.0\.9, this one version .*`restart`"):
+        _fit(known="price")
+    for damaged in ("{}", json.dumps(record | {"budgeted": {"steps": "many"}}), "{"):
+        path.write_text(damaged)
+        with pytest.raises(ArtifactError, match=r"model\.run/run\.json: damaged, .* `restart`$"):
+            _fit(known="price")
+
+
+def test_settings_that_are_spelled_out_are_those_that_were_chosen(interrupted, capsys):
+    """What is resolved counts, not what was typed."""
+    named = _config(stride=1, validation=0.15, seed=0)
+    _fit(known=["price"], config=named, freq="D", precision=None, quiet=False)
+    assert "resumes after step 4" in capsys.readouterr().out
+
+
+def test_resume_is_retired_and_nothing_resumes_without_a_folder(place, stops):
+    for options in ({}, {"data": "shop.csv", "horizon": 7, "out": "model"}):
+        with pytest.raises(ConfigError) as refused:
+            fc.fit(resume="model", **options)
+        assert str(refused.value) == (
+            "`resume` is retired: the same command, with the same `out`, resumes an interrupted fit"
+        )
+    for options in ({"checkpoint_every": 3}, {"restart": True}):
+        with pytest.raises(ConfigError, match="checkpoint_every and restart need out"):
+            fc.fit("shop.csv", 7, **options)
+    stops.append(5)
+    with pytest.raises(_Stopped):
+        fc.fit("shop.csv", 7, config=_config(), quiet=True)
+    assert {path.name for path in place.iterdir()} == {"shop.csv", "mlflow.db"}
+
+
+def test_a_finished_model_is_never_resumed(place, stops, capsys):
     _fit()
-    with pytest.raises(ConfigError, match="resume=model: this fit is finished, there is nothing to"):
-        fc.fit(resume="model")
-    with pytest.raises(ConfigError, match="checkpoint_every and restart need out"):
-        fc.fit("shop.csv", 7, checkpoint_every=3)
-    with pytest.raises(ConfigError, match="data: expected a table"):
-        fc.fit(horizon=7)
+    tree = tiny.tree(place)
+    for options in ({}, {"restart": True}):
+        with pytest.raises(
+            OutputError, match=r"^model: exists; replace it with `overwrite`, or choose"
+        ):
+            _fit(**options)
+    assert tiny.tree(place) == tree
+    stops.append(5)
+    with pytest.raises(_Stopped):
+        _fit(overwrite=True)
+    with pytest.raises(OutputError, match=r"^model: exists; replace it with `overwrite`, or choose"):
+        _fit()
+    _fit(overwrite=True, quiet=False)
+    assert "resumes after step 4" in capsys.readouterr().out
+    after = tiny.tree(place)
+    assert after == tree
 
 
-def test_a_new_fit_gives_nothing_up_unasked(place, stops):
+def test_a_fit_without_a_checkpoint_gives_way_to_another(place, stops, monkeypatch):
+    stops.append(1)
+    with monkeypatch.context() as killed, pytest.raises(_Stopped):
+        killed.setattr(RunFolder, "remove", lambda folder: None)
+        _fit()
+    assert Path("model.run/run.json").exists()
+    _fit(horizon=9)
+    assert fc.load("model").artifact.horizon == 9
+    assert not Path("model.run").exists()
+
+
+def test_checkpoints_without_a_record_are_leftovers(place, stops, capsys):
     stops.append(5)
     with pytest.raises(_Stopped):
         _fit()
-    before = tiny.tree(place)
-    with pytest.raises(OutputError) as refused:
+    os.unlink("model.run/run.json")  # as `remove` begins
+    _fit(config=_config(steps=4), quiet=False)
+    assert "resumes" not in capsys.readouterr().out
+    assert fc.load("model").metrics["steps"] == 4
+
+
+def test_restart_begins_anew_and_the_line_on_interruption_knows_it(place, stops, capsys):
+    stops.append(5)
+    with pytest.raises(_Stopped):
         _fit()
-    assert str(refused.value) == (
-        "model.run: an unfinished fit, stopped after step 4: go on with forecaster fit --resume model, "
-        "or discard it with `restart`"
-    )
-    assert tiny.tree(place) == before
-    _fit(config=_config(steps=4), restart=True)
+    stops.append(3)
+    with pytest.raises(_Stopped):
+        _fit(config=_config(steps=4), restart=True, quiet=False)
+    said = capsys.readouterr().out
+    assert "resumes" not in said
+    assert said.endswith("stopped at step 2; rerun the command without --restart to continue\n")
+    _fit(config=_config(steps=4))
     assert fc.load("model").metrics["steps"] == 4
     assert not Path("model.run").exists()
 
@@ -279,7 +325,7 @@ def test_a_fit_into_the_folder_of_another_is_refused_with_its_process(place):
             )
         other.kill()
         other.wait(timeout=30)
-        with claimed(Path("model")):  # its lock died with it
+        with claimed(Path("model"), REQUEST):  # its lock died with it
             pass
     finally:
         other.kill()
@@ -291,9 +337,9 @@ def test_a_fit_into_the_folder_of_another_is_refused_with_its_process(place):
 
 def test_a_lock_is_not_taken_from_a_thread_of_the_same_process(tmp_path):
     with (
-        claimed(tmp_path / "model"),
+        claimed(tmp_path / "model", REQUEST),
         pytest.raises(OutputError, match=f"process {os.getpid()} "),
-        claimed(tmp_path / "model"),
+        claimed(tmp_path / "model", REQUEST),
     ):
         pytest.fail("claimed twice")
     assert list(tmp_path.iterdir()) == []
@@ -329,7 +375,7 @@ def test_a_model_that_cannot_be_written_leaves_its_last_checkpoint(place, monkey
         with pytest.raises(OutputError, match="model: cannot be written: No space left on device"):
             _fit()
     assert not Path("model").exists()
-    fc.fit(resume="model", quiet=True)
+    _fit()
     _fit(out="whole")
     assert _parts("model") == _parts("whole")
 

@@ -34,10 +34,11 @@ _ROWS = 4096  # windows of a channel, at most
 _CELLS = 1 << 23  # windows times candidates, at most: 64 MB in float64
 _SCREENED = 128  # candidates that are left to the selection, twice as many as there can be drivers
 _COUNTS = (1, 2, 4, 8, 16, 32, MOST_DRIVERS)  # of drivers, tried
-_PENALTIES = (1e-4, 1e-2, 1.0)  # per window, tried
-_WORTH = 0.98  # the held-out error with drivers relative to without, at most
+_PENALTIES = (1e-4, 1e-2, 1.0)  # per window, tried: features have spreads near 1
+# The held-out error with drivers relative to without, at most: noise lowered it by 2 % of 500 rows.
+_WORTH = 0.98
 _FARTHEST = 10.0  # spreads of the context: a window whose forecast misses by more is not learned from
-_LARGEST = 1e3  # the same, of its own values
+_LARGEST = 1e3  # the same, of the values that maps read: a context that hardly varies has no spread
 _BATCH = 256
 _LEAST_UNEXPLAINED = 1e-6  # of a candidate's square: less is rounding
 _TINY = 1e-9
@@ -59,19 +60,19 @@ class DriverRows(NamedTuple):
     quarter: Floats
     """[N]"""
 
-    def only(self, kept: Mask, chosen: Int64 | None = None) -> DriverRows:
+    def only(self, windows: Mask, chosen: Int64 | None = None) -> DriverRows:
         """Returns some windows, and of the candidates the chosen ones or all."""
-        index = kept if chosen is None else np.ix_(kept, chosen)
+        index = windows if chosen is None else np.ix_(windows, chosen)
         candidates = self.candidates[index]
-        return DriverRows(candidates, *(cells[kept] for cells in self[1:]))
+        return DriverRows(candidates, *(cells[windows] for cells in self[1:]))
 
     def features(self) -> Floats:
         """[N, F] what maps of all these candidates read."""
         return np.concatenate([self.autoregressive, self.candidates], axis=1)
 
-    def sums(self, kept: Mask, chosen: Int64) -> MapSums:
+    def sums(self, windows: Mask, chosen: Int64) -> MapSums:
         """Returns what the maps of chosen candidates are solved from."""
-        rows = self.only(kept, chosen)
+        rows = self.only(windows, chosen)
         return MapSums.of(rows.features(), rows.forecast, rows.residual)
 
 
@@ -88,7 +89,7 @@ def solve_arx(
     arx.maps.zero_()
     lags = plan.model.driver_length - experts.cutoff_span  # the rest is for earlier cutoffs
     columns = [panel.schema.columns.index(name) for name in plan.model.drivers]
-    candidates = 2 * lags * len(columns)
+    candidates = 2 * lags * len(columns)  # M: each column at each lag, and its square
     series, cutoff = _drawn(index, min(_ROWS, _CELLS // candidates))
     values = panel.values[cutoff][:, columns]
     mean, spread = moments(lambda: [values], len(columns)).scales()
@@ -106,6 +107,7 @@ def solve_arx(
         drivers, maps = solved
         code, count = channel + 1, len(drivers)
         features = rows.autoregressive.shape[1] + count
+        # Candidates are numbered column · lags + lag.
         arx.column[code, :count] = torch.from_numpy(drivers // lags)
         arx.lag[code, :count] = torch.from_numpy(drivers % lags)
         arx.used[code] = True
@@ -137,11 +139,11 @@ def _rows(
         inputs = batch.inputs
         scale = network.scale(inputs)
         known = network.embedding.known_numbers(inputs)
-        (forecast,) = linear.forecast(inputs, scale, known, batch.time)[0].unbind(dim=1)  # [R, H]
+        forecast = linear.forecast(inputs, scale, known, batch.time)[0][:, 0]  # [R, 1, H] → [R, H]
         filled = experts.history(inputs, scale).filled
         autoregressive, level = arx.autoregressive(filled, inputs, scale, network.scaler, (0,))
         values = arx.standardised(inputs, scale, network.scaler)[:, experts.cutoff_span :]
-        # Newest first, a lag each: [R, D, 2K] → [R, 2K, D] → [R, M].
+        # Newest first, so that lag 0 is the cutoff: [R, D, 2K] → [R, 2K, D] → [R, M].
         candidates = values.flip(1).transpose(1, 2).flatten(1)
         target = scale.apply(batch.target)[..., 0]
         parts.append(
@@ -156,7 +158,7 @@ def _rows(
     columns = map(torch.cat, zip(*parts, strict=True))
     rows = DriverRows(*(column.double().numpy() for column in columns))
     # One far-off window would decide a least-squares map.
-    furthest = np.abs(rows.residual).max(axis=1, initial=0.0)
+    furthest = np.abs(rows.residual).max(axis=1, initial=0.0)  # [N]
     largest = np.abs(rows.autoregressive).max(axis=1, initial=0.0)
     return rows.only((furthest <= _FARTHEST) & (largest < _LARGEST))
 
@@ -188,7 +190,7 @@ class Products(NamedTuple):
         )
 
 
-def _selected(rows: DriverRows, kept: Mask, products: Products, allowed: Mask) -> Int64:
+def _selected(rows: DriverRows, windows: Mask, products: Products, allowed: Mask) -> Int64:
     """Candidates in the order in which they are read; what maps read of the channel comes before all.
 
     Orthogonal least squares (Chen, Billings and Luo 1989), the greedy forward selection, over the residuals r
@@ -200,18 +202,18 @@ def _selected(rows: DriverRows, kept: Mask, products: Products, allowed: Mask) -
 
     and after each choice b, G ← G − g_b·g_bᵀ / G_bb, a step of Gram–Schmidt.
 
-    `kept`: windows to choose on; `products` are theirs.
+    `windows`: to choose on; `products` are theirs.
     """
     jitter = _TINY * np.eye(len(products.gram)) * max(1.0, products.gram.trace())
     projection = np.linalg.solve(products.gram + jitter, products.mixed)  # [F, M]
     cross = products.cross - projection.T @ products.explained  # [M, H]
     square = products.square - (products.mixed * projection).sum(axis=0)  # [M]
     allowed = allowed & (square > _LEAST_UNEXPLAINED * products.square) & (square > _TINY)
-    score = (cross**2).sum(axis=1) / np.where(allowed, square, np.inf)  # [M]
+    score = (cross**2).sum(axis=1) / np.where(allowed, square, np.inf)  # [M], 0 where not allowed
     count = min(_SCREENED, int(allowed.sum()))
     screened = np.argsort(-score, kind="stable")[:count]
     # From here on M is the screened candidates.
-    x = rows.candidates[np.ix_(kept, screened)]
+    x = rows.candidates[np.ix_(windows, screened)]
     gram = x.T @ x - products.mixed[:, screened].T @ projection[:, screened]  # [M, M] of x⊥
     cross = cross[screened]  # [M, H] of x⊥ and r
     least = _LEAST_UNEXPLAINED * gram.diagonal()
@@ -225,7 +227,7 @@ def _selected(rows: DriverRows, kept: Mask, products: Products, allowed: Mask) -
         score = (cross**2).sum(axis=1) / np.where(remaining, square, np.inf)
         best = int(np.argmax(score))
         column, length = gram[:, best].copy(), square[best]
-        # The part along the new driver is taken off all others and off the residuals.
+        # The part along the new driver b is taken off all others and off the residuals.
         cross = cross - np.outer(column, cross[best]) / length
         gram = gram - np.outer(column, column) / length
         remaining[best] = False
@@ -253,10 +255,9 @@ def _solved(rows: DriverRows, allowed: Mask, blocks: int) -> tuple[Int64, NDArra
     count, penalty = min(errors, key=errors.__getitem__)
     all_rows = np.ones(len(rows.quarter), bool)
     drivers = _selected(rows, all_rows, total, allowed)[:count]
-    selections = [*(~quarter for quarter in quarters), all_rows]
     maps = []
-    for kept in selections:
-        sums = rows.sums(kept, drivers)
+    for windows in (*(~quarter for quarter in quarters), all_rows):
+        sums = rows.sums(windows, drivers)
         maps.append(sums.solution(len(sums.gram), penalty))
     return drivers, np.stack(maps).astype(np.float32)
 
@@ -272,6 +273,7 @@ def _held_out_errors(
     sums, held_out = rows.sums(~quarter, order), rows.only(quarter, order)
     features = held_out.features()
     errors = {}
+    # Drivers are in the order of their choice: fewer are a beginning of them, of the same sums.
     for count in _COUNTS if len(order) else ():
         for penalty in _PENALTIES:
             maps = sums.solution(rows.autoregressive.shape[1] + count, penalty)

@@ -25,14 +25,11 @@ _CHOICE_ROWS = 10_000  # rows that are solved over while choosing: neighbouring 
 _LONGEST_LOOKBACK = 800  # by default: a solution takes the cube of what a map reads
 _LOOKBACKS_IN_TABLE = 9  # a lookback is a default where the table is as many times longer
 _SCORED_FOLDS = (1, 3)  # quarters whose windows score maps solved without them
-_SCORED_WINDOWS = 1024
+_SCORED_WINDOWS = 1024  # of the training windows, at most
 _WORTH = 0.99  # more features must lower the error by 1 %: the calendar raised it by 1 % on ETTh1
 _PERIOD_WORTH = 0.995  # a period adds no features to read, and must lower it by half as much
-_SPAN_YEARS = (
-    1,
-    2,
-    4,
-)  # prices of EPF-DE .688 → .649 with them, of EPF-NP .993 → 1.037: so it is chosen
+# Spans that are averaged: prices of EPF-DE .688 → .649 with them, of EPF-NP .993 → 1.037, so it is chosen.
+_SPAN_YEARS = (1, 2, 4)
 _MOST_PHASES = 168  # a week of hours
 _ROWS_PER_FEATURE = 2  # of each phase's map
 _MOST_PRODUCTS = 1 << 20  # of features, over all phases: a map takes 32 times that in bytes
@@ -191,19 +188,19 @@ class _Choice:
         A candidate is a plan and the penalty of each lead [H].
         """
         maps = [self._maps(plan, alphas) for plan, alphas in candidates]
-        whole, split = self._windows[None], self._split
+        windows, split = self._windows[None], self._split
         count = len(split.validation_windows) or _SCORED_WINDOWS
-        training = whole.some(min(_SCORED_WINDOWS, count))
-        validation = whole.read(split.validation, split.validation_windows)
+        training = windows.some(min(_SCORED_WINDOWS, count))
+        validation = windows.read(split.validation, split.validation_windows)
         # Quarters that have maps solved without them, and windows outside the training span.
         scored = torch.tensor([*_SCORED_FOLDS, ridge.FOLDS])
         errors = torch.zeros(2, len(candidates), self._plan.horizon, dtype=torch.float64)
         for error, blocks in zip(errors, (training, validation), strict=True):
             for rows in blocks:
-                unseen = torch.isin(whole.fold(rows), scored)
+                unseen = torch.isin(windows.fold(rows), scored)  # [R]
                 # A weight is of squared errors; these are absolute.
                 weight = rows.weight[unseen, None].sqrt()
-                features = whole.features(rows)
+                features = windows.features(rows)
                 for number, by_span in enumerate(maps):
                     spans = [self._windows[span] for span in by_span]
                     forecast = ridge.held_out(spans, rows, features, list(by_span.values()))
@@ -230,18 +227,18 @@ class _Choice:
         linear = self._linear
         maps = []
         for sums, lookback in zip(widest, linear.lookbacks, strict=True):
+            # Normal equations of fewer features are some rows and columns of those of all.
             narrow = sums.pooled() if model.linear_phases == 1 else sums
-            kept = torch.arange(narrow.gram.shape[1])  # [F]
+            columns = torch.arange(narrow.gram.shape[1])  # [F]
             if not model.linear_calendar:
-                kept = kept[(kept < lookback) | (kept >= lookback + linear.calendar)]
-                narrow = narrow._replace(
-                    gram=narrow.gram[:, kept][:, :, kept], cross=narrow.cross[:, kept]
-                )
+                columns = columns[(columns < lookback) | (columns >= lookback + linear.calendar)]
+                gram = narrow.gram[:, columns][:, :, columns]
+                narrow = narrow._replace(gram=gram, cross=narrow.cross[:, columns])
             free = ridge.solution(linear, narrow, alphas)
             solved = ridge.with_periodic(free, narrow, alphas, lookback, model.linear_period)
             features = sums.gram.shape[1]
             padded = solved.new_zeros(len(solved), features, solved.shape[2])  # [P, F, H]
-            padded[:, kept] = solved
+            padded[:, columns] = solved
             maps.append(padded)
         return maps
 
@@ -252,11 +249,12 @@ class _Choice:
         windows = ridge.RidgeWindows(
             self._network, self._panel, self._plan, self._split.train, most, span
         )
-        whole = None
+        longest_weight = None
         if span is not None:
-            whole = [sums.whole for sums in self._sums[None][ridge.FOLDS]]
+            longest_weight = [sums.longest_weight for sums in self._sums[None][ridge.FOLDS]]
         self._windows[span] = windows
-        self._sums[span] = ridge.without_quarters(ridge.summed(windows), _SCORED_FOLDS, whole)
+        parts = ridge.summed(windows)
+        self._sums[span] = ridge.without_quarters(parts, _SCORED_FOLDS, longest_weight)
 
     def _cycle_phases(self) -> int | None:
         """Steps of the shortest cycle, where each has windows enough for a map of its own."""

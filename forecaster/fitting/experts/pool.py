@@ -128,7 +128,7 @@ def _lengths(panel: Panel, horizon: int) -> _Lengths:
     season, second = _seasons(panel.calendar, longest) if panel.regular else (1, 0)
     # A horizon apart, so that errors are of other steps (MAE on 17 tables .735 of seasonal naive's; half a
     # horizon apart .751), and so near that a series with a season before it has all of them.
-    fitting = -(-(longest - season) // CUTOFFS)
+    fitting = -(-(longest - season) // CUTOFFS)  # rounded up
     spacing = max(1, min(horizon, _SPACING, fitting))
     allowed = HISTORY - CUTOFFS * spacing
     memory = max(2, min(max(_MEMORY, SEASONS * season), longest, allowed))
@@ -250,15 +250,15 @@ def _alike(panel: Panel) -> bool:
     if np.isnan(levels).all(axis=0).any():  # a channel without a value
         return False
     between, within = np.nanvar(levels, axis=0), np.nanmean(variances, axis=0)  # [C] each
-    return bool((between <= within / 4).all())
+    return bool((between <= within / 4).all())  # half the spread is a quarter of the variance
 
 
 def _intermittent(panel: Panel, end: Int64) -> NDArray[np.bool_]:
     """[C] whether the observed targets before a row of each series are never negative, a tenth of them 0."""
-    seen, zeros, negative = np.zeros((3, panel.n_channels))
+    observed, zeros, negative = np.zeros((3, panel.n_channels))
     for rows in rows_before(panel.indptr, end, panel.values.shape[1]):
         values = panel.values[rows, : panel.n_channels]
-        seen += (values == values).sum(axis=0)
+        observed += (~np.isnan(values)).sum(axis=0)
         zeros += (values == 0).sum(axis=0)
         negative += (values < 0).sum(axis=0)
-    return (zeros >= ZEROS * np.maximum(seen, 1)) & (negative == 0)
+    return (zeros >= ZEROS * np.maximum(observed, 1)) & (negative == 0)

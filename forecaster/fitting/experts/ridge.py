@@ -41,7 +41,7 @@ FOLDS = 4
 """Quarters of the training time; as a key of maps: all of it."""
 _BLOCK_CELLS = 1 << 22  # numbers of a block of windows: 32 MB in float64
 _FAR = 10.0  # spreads from which on a target weighs less, as the square of its distance
-_CG_STEPS = 12
+_CG_STEPS = 12  # each reads all windows once more; the preconditioner leaves few to do
 _CG_TOLERANCE = 1e-4  # of the right-hand side
 # Of the mean diagonal, added to it: centred rows sum to 0, so without any penalty there is no inverse.
 _JITTER = 1e-9
@@ -61,20 +61,20 @@ def solve_linear(network: Network, panel: Panel, plan: Plan, index: WindowIndex)
     spans = plan.model.linear_spans or (None,)
     longest_first = sorted(spans, key=lambda span: -(span or 1 << 62))
     held_out: list[HeldOut] = []
-    whole: list[Tensor] | None = None
+    longest_weight: list[Tensor] | None = None
     with torch.no_grad():
         for span in longest_first:
             windows = RidgeWindows(network, panel, plan, index, MOST_ROWS, span)
-            equations = without_quarters(summed(windows), range(FOLDS), whole)
-            whole = whole or [sums.whole for sums in equations[FOLDS]]
+            equations = without_quarters(summed(windows), range(FOLDS), longest_weight)
+            longest_weight = longest_weight or [sums.longest_weight for sums in equations[FOLDS]]
             maps = _solved_maps(windows, equations, alphas)
             held_out.append(HeldOut(windows.begin, windows.quarter, maps))
         linear.held_out, linear.step = held_out, panel.calendar.step
-        for number, kept in enumerate(linear.maps):
+        for number, parameter in enumerate(linear.maps):
             # Maps of several spans read the same features: their mean is one map.
             mean = torch.stack([solved.maps[number] for solved in held_out]).mean(dim=0)
             # [quarter, P, F, H] → [EARLY or ALL, P, F, H]: without the last quarter, and on all rows.
-            kept.copy_(mean[[FOLDS - 1, FOLDS]])
+            parameter.copy_(mean[[FOLDS - 1, FOLDS]])
 
 
 def _solved_maps(
@@ -183,9 +183,9 @@ class RidgeWindows:
             units = linear.units(inputs, scale)
             target = units.apply(batch.target)
             target = target.transpose(1, 2).flatten(0, 1)  # [B, H, C] → [R, H]
-            target = torch.where(target.isfinite(), target, torch.nan)  # beyond float32
-            # A target is far off in spreads of its context, however little a season differs.
+            target = torch.where(target.isfinite(), target, torch.nan)  # infinite = beyond float32
             distance = target.abs().nan_to_num(0.0).amax(dim=1).double()  # [R]
+            # A target is far off in spreads of its context, however little a season differs.
             if linear.unit_lag is not None:
                 distance = distance * unit_ratio(units, scale)
             time = torch.from_numpy(self._time[cutoff])
@@ -262,10 +262,10 @@ class Equations(NamedTuple):
     """[P, F, H]"""
     weight: Tensor
     """[P] Σ w."""
-    seen: Tensor
+    observed_weight: Tensor
     """[P, H] Σ w of rows whose target is observed."""
-    whole: Tensor
-    """[P] Σ w of the longest span and all quarters: what penalties are multiplied by."""
+    longest_weight: Tensor
+    """[P] N, Σ w of the longest span and all quarters: what penalties are multiplied by."""
 
     @classmethod
     def empty(cls, maps: Tensor) -> Equations:
@@ -284,17 +284,17 @@ class Equations(NamedTuple):
     @property
     def lacks_targets(self) -> bool:
         """Whether targets of some rows are missing, beyond rounding."""
-        return not bool((self.seen >= self.weight[:, None] * (1 - 1e-9)).all())
+        return not bool((self.observed_weight >= self.weight[:, None] * (1 - 1e-9)).all())
 
     def unbiased(self, right: Tensor) -> Tensor:
         """[P, F, H] right-hand sides as if targets were missing at random: Σ w over Σ w of observed ones."""
-        ratio = self.weight[:, None] / self.seen.clamp(min=_TINY)  # [P, H]
-        return right * ratio[:, None]
+        ratio = self.weight[:, None] / self.observed_weight.clamp(min=_TINY)  # [P, H]
+        return right * ratio[:, None]  # [P, F, H] · [P, 1, H]
 
     def penalty(self) -> Tensor:
         """[P, H] N of each lead: less where targets are missing, as the rest of its equation is."""
-        share = self.seen / self.weight.clamp(min=_TINY)[:, None]
-        return self.whole[:, None] * share
+        share = self.observed_weight / self.weight.clamp(min=_TINY)[:, None]
+        return self.longest_weight[:, None] * share
 
 
 def summed(windows: RidgeWindows) -> list[list[Equations]]:
@@ -305,7 +305,8 @@ def summed(windows: RidgeWindows) -> list[list[Equations]]:
         for by_fold, (features, target) in zip(equations, windows.equations(rows), strict=True):
             for fold, phase, members in groups:
                 sums = by_fold[fold]
-                weight = rows.weight[members, None]
+                weight = rows.weight[members, None]  # [R, 1]
+                # √w on both factors: Σ (√w·x)·(√w·x)ᵀ = Σ w·x·xᵀ.
                 root = weight.sqrt()
                 x = features[members]  # [R, F]
                 x = x * root if bool((weight < 1).any()) else x
@@ -315,28 +316,31 @@ def summed(windows: RidgeWindows) -> list[list[Equations]]:
                 sums.gram[phase] += torch.from_numpy(x.numpy().T @ x.numpy())
                 y = torch.where(observed, y, 0.0) * root
                 sums.cross[phase].addmm_(x.T, y)
-                sums.seen[phase] += (observed * weight).sum(dim=0)
-                for total in (sums.weight, sums.whole):
-                    total[phase] += weight.sum()
+                sums.observed_weight[phase] += (observed * weight).sum(dim=0)
+                total = weight.sum()
+                sums.weight[phase] += total
+                sums.longest_weight[phase] += total
     return equations
 
 
 def without_quarters(
-    parts: Sequence[Sequence[Equations]], folds: Iterable[int], whole: Sequence[Tensor] | None
+    parts: Sequence[Sequence[Equations]], folds: Iterable[int], longest_weight: Sequence[Tensor] | None
 ) -> dict[int, list[Equations]]:
     """The equations [map] without each of some quarters, and those of all (`FOLDS`).
 
-    `whole`: of the longest span; None = these are its own.
+    `parts`: [map][quarter], of `summed`. `longest_weight`: of the longest span; None = it is this one.
     """
     total = [reduce(Equations.plus, by_fold) for by_fold in parts]
-    if whole is not None:
-        total = [sums._replace(whole=weight) for sums, weight in zip(total, whole, strict=True)]
+    if longest_weight is not None:
+        pairs = zip(total, longest_weight, strict=True)
+        total = [sums._replace(longest_weight=weight) for sums, weight in pairs]
     equations = {FOLDS: total}
     for fold in folds:
         equations[fold] = []
         for by_fold, total_sums in zip(parts, total, strict=True):
+            # Summed anew: rounding may leave the total less a quarter indefinite.
             rest = reduce(Equations.plus, [*by_fold[:fold], *by_fold[fold + 1 :]])
-            equations[fold].append(rest._replace(whole=total_sums.whole))
+            equations[fold].append(rest._replace(longest_weight=total_sums.longest_weight))
     return equations
 
 
@@ -357,12 +361,12 @@ def solution(
     for phase, gram in enumerate(sums.gram):
         jitter = _JITTER * gram.diagonal().mean() + _TINY
         for alpha in alphas.unique():
-            penalty = alpha * sums.whole[phase] + jitter
+            penalty = alpha * sums.longest_weight[phase] + jitter
             factor = torch.linalg.cholesky(gram + penalty * identity)  # L
             for block, horizon_features in linear.lead_blocks():
                 leads = torch.arange(block.start, block.stop)
                 leads = leads[alphas[leads] == alpha]
-                size = always_seen + horizon_features
+                size = always_seen + horizon_features  # n(h)
                 leading = factor[:size, :size]
                 solved = torch.cholesky_solve(right[phase, :size, leads], leading)
                 maps[phase, :size, leads] = solved
@@ -431,8 +435,9 @@ def _applied(
         equations = windows.equations(rows)
         for product, direction, (features, target) in zip(products, directions, equations, strict=True):
             for _, phase, members in groups:
-                x = features[members]
-                missing = target[members].isnan()
+                x = features[members]  # [R, F]
+                missing = target[members].isnan()  # [R, H]
+                # A·p = Σ w·x·(xᵀ·p) over rows whose target is observed: no Gram matrix of each lead.
                 image = (x @ direction[phase]) * rows.weight[members, None]  # [R, H]
                 product[phase].addmm_(x.T, image.masked_fill(missing, 0.0))
     images = []
@@ -452,7 +457,7 @@ def _visible(linear: LinearForecast, numbers: Tensor) -> Tensor:
 
 def _groups(rows: RowBlock, fold: Tensor, phases: int) -> Iterator[tuple[int, int, Tensor | slice]]:
     """Yields fold, phase and the rows of both, where there are any."""
-    group = fold * phases + rows.phase
+    group = fold * phases + rows.phase  # [R]
     numbers = group.unique().tolist()
     for number in numbers:
         members = slice(None)  # copies nothing
@@ -462,7 +467,7 @@ def _groups(rows: RowBlock, fold: Tensor, phases: int) -> Iterator[tuple[int, in
 
 
 def _dot(left: Tensor, right: Tensor) -> Tensor:
-    """[P, 1, H] of [P, F, H]."""
+    """[P, F, H] twice → [P, 1, H]."""
     return (left * right).sum(dim=1, keepdim=True)
 
 
@@ -482,8 +487,8 @@ def with_periodic(
     if period is None or period > lookback:
         return free.float()
     periodic = torch.zeros_like(sums.cross)
-    cycles = lookback // period
-    oldest = lookback - cycles * period
+    cycles = lookback // period  # K
+    oldest = lookback - cycles * period  # the steps before the first whole cycle are not read
     right = sums.unbiased(sums.cross)
     for leads in torch.arange(right.shape[2]).split(period):
         phase = torch.arange(len(leads))
@@ -492,7 +497,7 @@ def with_periodic(
         gram = gram.sum(dim=1)  # [P, cycle, cycle]
         cross = right[:, features, leads[:, None]].sum(dim=1)  # [P, cycle]
         # The last cycle may be a part of one, and is shrunk in proportion.
-        penalty = alphas[leads].mean() * sums.whole * len(leads) / period
+        penalty = alphas[leads].mean() * sums.longest_weight * len(leads) / period
         jitter = _JITTER * gram.diagonal(dim1=1, dim2=2).mean(dim=1) + _TINY
         identity = torch.eye(cycles, dtype=gram.dtype)
         diagonal = (penalty + jitter)[:, None, None] * identity
@@ -519,6 +524,6 @@ def held_out(
             members = (folds == fold).nonzero()[:, 0]
             solved = by_fold.get(fold, by_fold[FOLDS])
             for (read, level), weights in zip(features, solved, strict=True):
-                deviation = mapped(read[members], weights, rows.phase[members])
+                deviation = mapped(read[members], weights, rows.phase[members])  # [R of the fold, H]
                 total.index_add_(0, members, level[members, None] + deviation)
     return total / (len(features) * len(spans))

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -79,26 +79,30 @@ def run_search(
         FitError: three consecutive trials failed alike, or none finished.
     """
     from forecaster.panel.audit import audit_panel
-    from forecaster.runs.pipeline import run_fit
-    from forecaster.runs.tune.trial import Evaluator
 
-    found = audit_panel(panel, plan.config.horizon, plan.config.target)
-    evaluator = Evaluator(plan, panel)
-    with console.stage("preparing the search"):
-        evaluator.check()
-    console.print_roles(panel)
-    console.print_findings(found)
-    print_plan(console, evaluator)
-    with _storage_errors(plan), ExitStack() as stack:
+    with ExitStack() as stack:
+        shared = stack.enter_context(_readable(plan, panel)) if plan.workers > 1 else plan
+        # First: the seconds in which they load torch are those in which this process prepares.
+        workers = stack.enter_context(_started(shared, EVALUATOR)) if plan.workers > 1 else None
+        from forecaster.runs.pipeline import run_fit
+        from forecaster.runs.tune.trial import Evaluator
+
+        found = audit_panel(panel, plan.config.horizon, plan.config.target)
+        evaluator = Evaluator(plan, panel)
+        with console.stage("preparing the search"):
+            evaluator.check()
+        console.print_roles(panel)
+        console.print_findings(found)
+        print_plan(console, evaluator)
+        stack.enter_context(_storage_errors(plan))
         study = open_study(plan)
         key = f"{plan.study}\n{without_password(plan.storage)}"
         run = stack.enter_context(open_run(plan.config.tracking, plan.study, kind="sweep", key=key))
         run.log_tags({"study": plan.study, "storage": without_password(plan.storage)})
         run.log_dataset(panel.name, panel.fingerprint(), panel.schema, "tuning")
-        shared = stack.enter_context(_readable(plan, panel)) if plan.workers > 1 else plan
         try:
             with search_bar(console, plan, study, evaluator.steps) as (show, estimate):
-                run_trials(shared, study, run, show, evaluator, on_report=estimate)
+                run_trials(shared, study, run, show, evaluator, on_report=estimate, workers=workers)
         finally:
             outcome = Outcome.of(plan, study)
             log_study(run, study, outcome, console)
@@ -133,6 +137,7 @@ def run_trials(
     evaluate: Evaluate | None = None,
     factory: str = EVALUATOR,
     on_report: Callable[[int], None] = lambda step: None,
+    workers: list[Child] | None = None,
 ) -> None:
     """Runs trials until the study has as many as the plan wants, or its time is over.
 
@@ -144,6 +149,7 @@ def run_trials(
         evaluate: evaluates trials in this process if the plan has one worker.
         factory: "module:function" that makes an evaluator of a plan, in each worker process.
         on_report: receives the step of each validation of a running trial.
+        workers: already started; those that die are replaced in the list. None = start them.
 
     Raises:
         ForecasterError: that ended a worker.
@@ -152,7 +158,8 @@ def run_trials(
     trials = _Trials(plan, study, run or TrackedRun(), on_trial, on_report)
     try:
         if plan.workers > 1 or evaluate is None:
-            _run_workers(plan, trials, factory)
+            with _started(plan, factory) if workers is None else nullcontext(workers) as running:
+                _run_workers(plan, trials, factory, running)
             return
         while (trial := trials.ask()) is not None:
             report = partial(trials.report, trial)
@@ -312,40 +319,46 @@ class _Trials:
         self.study.enqueue_trial(values, user_attrs=attributes)
 
 
-def _run_workers(plan: SweepPlan, trials: _Trials, factory: str) -> None:
+def _run_workers(plan: SweepPlan, trials: _Trials, factory: str, workers: list[Child]) -> None:
     """Keeps workers busy until no trial is left; replaces those that die."""
-    workers = [start_worker(plan, factory, number) for number in range(plan.workers)]
     busy: dict[Child, Trial] = {}
     deaths = 0
+    while True:
+        for worker in workers:
+            if worker not in busy and (trial := trials.ask()) is not None:
+                busy[worker] = trial
+                worker.send(trials.running[trial])
+        if not busy:
+            return
+        for worker in ready(workers):
+            try:
+                message = worker.receive()
+            except EOFError:
+                if worker in busy:
+                    trials.abandon(busy.pop(worker))
+                deaths += 1
+                if deaths == WORKER_DEATHS:
+                    raise FitError(
+                        f"study {plan.study}: {WORKER_DEATHS} workers died before they finished a "
+                        f"trial, the last one: {worker.failure()}"
+                    ) from None
+                worker.end()
+                number = workers.index(worker)
+                workers[number] = start_worker(plan, factory, number)
+                continue
+            if isinstance(message, TrialResult):
+                deaths = 0
+                trials.tell(busy.pop(worker), message)
+            else:
+                worker.send(trials.report(busy[worker], *message))
+
+
+@contextmanager
+def _started(plan: SweepPlan, factory: str) -> Iterator[list[Child]]:
+    """Holds the workers of a plan."""
+    workers = [start_worker(plan, factory, number) for number in range(plan.workers)]
     try:
-        while True:
-            for worker in workers:
-                if worker not in busy and (trial := trials.ask()) is not None:
-                    busy[worker] = trial
-                    worker.send(trials.running[trial])
-            if not busy:
-                return
-            for worker in ready(workers):
-                try:
-                    message = worker.receive()
-                except EOFError:
-                    if worker in busy:
-                        trials.abandon(busy.pop(worker))
-                    deaths += 1
-                    if deaths == WORKER_DEATHS:
-                        raise FitError(
-                            f"study {plan.study}: {WORKER_DEATHS} workers died before they finished a "
-                            f"trial, the last one: {worker.failure()}"
-                        ) from None
-                    worker.end()
-                    number = workers.index(worker)
-                    workers[number] = start_worker(plan, factory, number)
-                    continue
-                if isinstance(message, TrialResult):
-                    deaths = 0
-                    trials.tell(busy.pop(worker), message)
-                else:
-                    worker.send(trials.report(busy[worker], *message))
+        yield workers
     finally:
         for worker in workers:
             worker.end()

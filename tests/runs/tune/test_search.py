@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from contextvars import copy_context
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -17,6 +18,7 @@ from mlflow.tracking import MlflowClient
 from sweeps import make_plan
 
 import forecaster as fc
+from forecaster.api import shell_command
 from forecaster.config import parse_duration
 from forecaster.errors import ConfigError, python_spelling
 from forecaster.panel.build import open_panel
@@ -65,8 +67,9 @@ def searched(tmp_path_factory) -> tuple[fc.Study, Path]:
     folder = _prepared(tmp_path_factory.mktemp("searched"))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        command = "forecaster tune plain.csv"
-        return _tune("plain.csv", 4, study="shop", pruner="none", command=command), folder
+        context = copy_context()
+        context.run(shell_command.set, "forecaster tune plain.csv")
+        return context.run(_tune, "plain.csv", 4, study="shop", pruner="none"), folder
 
 
 def test_a_study_holds_the_best_config_a_model_of_it_and_every_trial(searched):

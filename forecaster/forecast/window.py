@@ -1,0 +1,185 @@
+"""The window of a forecast: its cutoffs and horizon, and the rows of its leads in a panel.
+
+Axes: H lead · C channel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forecaster.errors import ConfigError, check_count, is_count
+from forecaster.forecast.artifact import Artifact
+from forecaster.forecast.model_folder import check_leads
+from forecaster.model.size import check_work
+from forecaster.panel.arrays import blocks
+from forecaster.panel.panel import MISSING, NO_TIME, Panel
+from forecaster.windows.index import Int64
+
+
+@dataclass(frozen=True)
+class ForecastWindow:
+    """Horizon and cutoff of a forecast, resolved once over all series."""
+
+    horizon: int
+    """Leads wanted."""
+    cutoff: int | None
+    """Time of the cutoff of all series; None = each its own last observed target."""
+    latest: int
+    """Cutoff in the output of a series without any target."""
+    num_samples: int | None = None
+    """Sample paths to keep, and to take quantiles from; None = keep none."""
+    seed: int = 0
+    """Of the sample paths."""
+
+    def cutoffs(self, panel: Panel) -> Int64:
+        """Returns int64 [series] time of each cutoff; NO_TIME = a series without an observed target."""
+        if self.cutoff is not None:
+            return np.full(panel.n_series, self.cutoff, dtype=np.int64)
+        return _own_cutoffs(panel)
+
+
+def resolve_window(
+    artifact: Artifact,
+    panel: Panel,
+    cutoff: str,
+    horizon: int | None,
+    num_samples: int | None = None,
+    seed: int = 0,
+) -> ForecastWindow:
+    """Returns the window of a forecast of all series of a panel; arguments as `Predictor.predict`.
+
+    Raises:
+        ConfigError: the horizon is too long for the model, or it draws no paths.
+        DataError: the date cannot be read.
+    """
+    wanted = artifact.horizon if horizon is None else horizon
+    _check_samples(artifact, num_samples)
+    check_horizon(artifact, wanted, num_samples)
+    if not is_count(seed, least=0):
+        raise ConfigError(f"seed {seed!r}: expected 0 or more")
+    time = panel.cutoff_at(cutoff)
+    if time is not None:
+        return ForecastWindow(wanted, time, time, num_samples, seed)
+    own = _own_cutoffs(panel)
+    located = own != NO_TIME
+    latest = int(own[located].max()) if located.any() else artifact.trained_until
+    common = None if cutoff == "own" else latest
+    return ForecastWindow(wanted, common, latest, num_samples, seed)
+
+
+def check_horizon(artifact: Artifact, wanted: int, num_samples: int | None = None) -> None:
+    """Refuses a horizon that the model cannot forecast.
+
+    Raises:
+        ConfigError: it is too long, no step at all, or takes hours.
+    """
+    model = artifact.plan.model
+    check_leads(artifact.plan, wanted)
+    check_count(wanted, "horizon", " steps")
+    check_work(model, wanted, len(artifact.ensemble.members), num_samples)
+    for member in artifact.ensemble.networks:
+        covered = member.longest_horizon
+        if covered is not None and wanted > covered:
+            raise ConfigError(
+                f"horizon {wanted}: the learned positions of this model cover {covered} steps; fit one "
+                f"with --horizon {wanted}, or with other model.positions, to reach further"
+            )
+
+
+def _check_samples(artifact: Artifact, wanted: int | None) -> None:
+    if wanted is None:
+        return
+    check_count(wanted, "samples", " paths")
+    if artifact.plan.model.decoder != "autoregressive":
+        raise ConfigError(
+            f"samples {wanted}: this model's decoder is direct: it forecasts the distribution of each "
+            "lead, not of the leads together; fit one with --set model.decoder=autoregressive to draw "
+            "paths"
+        )
+
+
+@dataclass(frozen=True)
+class Leads:
+    """Rows and times of the leads of every series of a panel."""
+
+    panel: Panel  # with the horizon's rows after every cutoff
+    cutoff: Int64  # [series] row; the row before the first for a series that begins later
+    rows: Int64  # [series, H]; -1 where a series has not begun
+    time: Int64  # [series, H]
+    usable: NDArray[np.bool_]  # [series, C] whether there is something to forecast from
+    reasons: NDArray[np.str_]  # [series, C] why there is not
+    cold: NDArray[np.bool_]  # [series] usable without any history
+
+    @property
+    def chosen(self) -> Int64:
+        """Numbers of the series with a channel to forecast."""
+        return np.flatnonzero(self.usable.any(axis=1))
+
+
+def _own_cutoffs(panel: Panel) -> Int64:
+    last = panel.last_observed
+    return np.where(last >= 0, panel.time[last], NO_TIME)
+
+
+def locate_leads(panel: Panel, artifact: Artifact, window: ForecastWindow) -> Leads:
+    """Returns where the leads of every series lie, in a panel with rows for them."""
+    horizon = max(window.horizon, artifact.horizon)
+    times = window.cutoffs(panel)
+    # A series without a cutoff still gets rows in the output; their times follow the latest one.
+    cutoff = np.where(times == NO_TIME, window.latest, times)
+    panel = panel.reaching(cutoff, horizon)
+    lead = np.arange(1, horizon + 1)
+    last = panel.row_at(cutoff)
+    at = np.where(last < 0, panel.indptr[:-1] - 1, last)
+    rows = at[:, None] + lead
+    time = panel.time[np.minimum(rows, panel.n_rows - 1)]
+    unbegun = np.flatnonzero(last < 0)
+    if len(unbegun):
+        time[unbegun] = panel.calendar.shift(cutoff[unbegun, None], lead)
+        for step in range(horizon):
+            row = panel.row_at(time[:, step])[unbegun]
+            rows[unbegun, step] = np.where(panel.time[row] == time[unbegun, step], row, -1)
+    usable, reasons = _usable(panel, at, artifact.context_length)
+    first = panel.first_observed
+    cold = ((first < 0) | (first > at)) & (rows >= 0).all(axis=1) & artifact.ensemble.forecasts_cold
+    cold &= panel.regular | (last >= 0)
+    number = np.flatnonzero(cold)
+    cold[number] = ~unknown_cells(panel, rows[number, : window.horizon]).any(axis=(1, 2))
+    return Leads(panel, at, rows, time, usable | cold[:, None], reasons, cold)
+
+
+def _usable(panel: Panel, at: Int64, length: int) -> tuple[NDArray[np.bool_], NDArray[np.str_]]:
+    first, last, channels = panel.first_observed, panel.last_observed, panel.n_channels
+    begun = (first >= 0) & (first <= at)
+    begin = np.maximum(panel.indptr[:-1], at - length + 1)
+    usable = np.repeat((begun & (last >= begin))[:, None], channels, axis=1)
+    ever = np.repeat(begun[:, None], channels, axis=1)
+    # A series that goes on after its cutoff may have no observation in the context, a channel anywhere.
+    unsure = np.flatnonzero(usable[:, 0] & ((last > at) | (channels > 1)))
+    for part in blocks(len(unsure), length * channels):
+        series = unsure[part]
+        rows = np.maximum(at[series, None] - np.arange(length), begin[series, None])
+        seen = panel.values[rows, :channels]
+        usable[series] = (seen == seen).any(axis=1)
+    for number in np.flatnonzero(begun & ~usable.all(axis=1)) if channels > 1 else ():
+        past = panel.values[panel.indptr[number] : at[number] + 1, :channels]
+        ever[number] = (past == past).any(axis=0)
+    reasons = np.where(
+        ever,
+        f"no target observed in the {length} steps before the cutoff",
+        "no target observed before the cutoff",
+    )
+    return usable, reasons
+
+
+def unknown_cells(panel: Panel, rows: Int64) -> NDArray[np.bool_]:
+    """Returns [series, H, known] whether a known covariate, the numbers first, has no value in rows [series, H]."""
+    schema, at = panel.schema, rows[..., None]
+    numbers = np.array([schema.columns.index(name) for name in schema.known_numeric], np.int64)
+    codes = np.array([schema.code_columns.index(name) for name in schema.known_category], np.int64)
+    empty = np.isnan(panel.values[at, numbers]), panel.codes[at, codes] == MISSING
+    lacks = panel.lacks((*schema.known_numeric, *schema.known_category))
+    return np.concatenate(empty, axis=-1) & ~lacks[panel.series_at(rows)]

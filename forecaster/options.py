@@ -1,0 +1,203 @@
+"""Options of the Python interface and of the shell: the type and the help of each, declared once.
+
+`typed` checks arguments by these types, `help(fc.fit)` lists them, and `cli/options.py` makes flags of them.
+An option of several functions is an alias here, one of a single function stands in its signature. Those that
+read a table end in `**data_options: Unpack[DataOptions]`: type checkers and editors expand it, and `public`
+does for `help`, so that twenty keywords need not be repeated in eighteen signatures.
+
+Annotations are values here and in api.py: neither has `from __future__ import annotations`.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from inspect import Parameter, cleandoc, signature
+from pathlib import Path
+from types import SimpleNamespace
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ForwardRef,
+    Literal,
+    TypedDict,
+    Unpack,
+    get_args,
+    get_type_hints,
+)
+
+from forecaster.arguments import Date, Function, Label, typed
+from forecaster.arguments import Shard as _Shard
+from forecaster.config import Config, DataConfig
+
+if TYPE_CHECKING:
+    from forecaster.forecast.runner import Progress as _Progress
+    from forecaster.runs.batch_predict import Engine as _Engine
+else:  # what options are checked against, without loading these modules
+    _Progress = _Engine = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Option:
+    """What an option is, for `help` and for the flag of the shell."""
+
+    help: str
+    """A phrase, then "None = …" for what leaving the option out means; more sentences are for Python alone."""
+    metavar: str | None = None
+    """The value in the help of the flag; None = named by its type."""
+    least: int | None = 1
+    """Smallest whole number that the shell accepts; None = the config checks it."""
+
+
+PathLike = str | Path
+Columns = str | Sequence[str]
+SettingsLike = str | Path | Mapping[str, Any] | Config
+
+Table = Annotated[
+    object,
+    Option("CSV, Parquet or Arrow file, folder, URL or glob. Or a pandas, polars or Arrow frame."),
+]
+Future = Annotated[object, Option("Table of the covariates known in advance, after the cutoff.")]
+Covariates = Annotated[object, Option("Second table, joined on series and time.")]
+Horizon = Annotated[int | None, Option("Steps to forecast. None = as in the config.")]
+FittedHorizon = Annotated[
+    int | None,
+    Option("Steps to forecast. None = as fitted; more need an autoregressive decoder."),
+]
+Settings = Annotated[SettingsLike | None, Option("YAML file of settings. Or a mapping, or a Config.")]
+Preset = Annotated[
+    str | None, Option("Settings below those of the config: best, long, smoke or vanilla.")
+]
+Presets = Mapping[str, SettingsLike] | str | Path | Sequence[str | Path]
+Experts = Annotated[
+    Columns | None,
+    Option(
+        "Closed-form experts of the forecast; one alone trains no network, none = the network alone. "
+        "None = all that suit the table."
+    ),
+]
+Until = Annotated[Date | None, Option("Hold out all rows after this date.", metavar="DATE")]
+Cutoff = Annotated[
+    Date,
+    Option(
+        "Where forecasts start: own (each series' last observation), last (the latest of all), or a date.",
+        metavar="own|last|DATE",
+    ),
+]
+Only = Annotated[
+    Label | Sequence[Label] | None,
+    Option("Labels of the series wanted, of several key columns joined with /. None = all."),
+]
+Scored = Annotated[
+    Label | Sequence[Label] | None,
+    Option("Labels of the series to score; fits read all. None = all."),
+]
+OneSeries = Annotated[
+    Label | None,
+    Option("Label of the series, of several key columns joined with /. None = the only one."),
+]
+Refit = Annotated[
+    Literal["once", "each"], Option("Fit before the first cutoff (once), or before each.")
+]
+Windows = Annotated[int, Option("Number of cutoffs.")]
+Stride = Annotated[int | None, Option("Steps between cutoffs. None = the horizon.")]
+PathSeed = Annotated[int, Option("Seed of the sample paths.", least=0)]
+Parts = Annotated[bool, Option("Keep one file per 1,024 series, in the folder PATH.parts.")]
+Shard = Annotated[
+    _Shard | None,
+    Option(
+        "Make only shard K/N (K from 1) of the parts; the same call without it merges them. Or (K, N).",
+        metavar="K/N",
+    ),
+]
+Devices = Annotated[
+    int | None, Option("Processes, each with a GPU of its own or a part of the cores. None = one.")
+]
+Restart = Annotated[bool, Option("Discard the parts of an interrupted run.")]
+Engine = Annotated[_Engine | None, Option("Makes the parts elsewhere, as on a Ray cluster.")]
+Progress = Annotated[_Progress | None, Option("Called with (series done, series in all).")]
+Device = Annotated[
+    Literal["cpu", "cuda"] | None, Option("Where it computes. None = a CUDA GPU if there is one.")
+]
+Name = Annotated[str | None, Option("Name of the run in MLflow.")]
+Tracking = Annotated[bool, Option("Record the run in MLflow.")]
+Overwrite = Annotated[bool, Option("Replace outputs that are there.")]
+Quiet = Annotated[bool, Option("Print nothing.")]
+
+
+class DataOptions(TypedDict, total=False):
+    """How a table is read, and the role of each column: what a caller may give for each setting of `data`.
+
+    Their help, their defaults and what they become are in `DataConfig`.
+    """
+
+    time: Columns | None
+    series: Columns | None
+    target: Columns | None
+    label: str | None
+    known: Columns
+    past: Columns | None
+    static: Columns | None
+    categorical: Columns | None
+    freq: str | None
+    resample: str | None
+    agg: Literal["sum", "mean", "last", "max"] | None
+    season_length: int | None
+    periods: Sequence[int] | None
+    layout: Literal["wide", "long", "rows"] | None
+    relate: Columns
+    delimiter: str | None
+    decimal: Literal[".", ","] | None
+    time_format: str | None
+    on_duplicates: Literal["error", "mean", "last", "sum"]
+    holidays: Columns | None
+
+
+@cache
+def data_options() -> dict[str, Parameter]:
+    """Returns each of `DataOptions` as a keyword parameter."""
+    options = {}
+    for name, kind in DataOptions.__annotations__.items():
+        field = DataConfig.model_fields[name]
+        text = " ".join((field.description or "").split()).replace("Null = ", "None = ")
+        options[name] = Parameter(
+            name,
+            Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=Annotated[kind, Option(text, least=None)],
+        )
+    return options
+
+
+def options_of(function: Callable[..., Any]) -> dict[str, tuple[Parameter, Any, Option]]:
+    """Returns the parameters of a public function, each with its type and what it is."""
+    listed = signature(function.__wrapped__).parameters  # type: ignore[attr-defined]
+    return {name: (part, *get_args(part.annotation)) for name, part in listed.items() if name != "self"}
+
+
+def public(function: Function) -> Function:
+    """Checks the arguments of a function, and lists all its options in its signature and its docstring."""
+    declared = signature(function)
+    parameters: list[Parameter] = []
+    for part in declared.parameters.values():
+        expanded = part.annotation == Unpack[DataOptions]
+        parameters += data_options().values() if expanded else [part]
+    function.__signature__ = declared.replace(parameters=parameters)  # type: ignore[attr-defined]
+    checked = typed(function)
+
+    shown = [part.replace(annotation=_without_extras(part.annotation)) for part in parameters]
+    checked.__signature__ = declared.replace(parameters=shown)  # type: ignore[attr-defined]
+    entries = [f"    {name}: {option.help}" for name, (*_, option) in options_of(checked).items()]
+    about, *sections = re.split(r"\n\n(?=\w+:\n)", cleandoc(function.__doc__ or ""))
+    checked.__doc__ = "\n\n".join([about, "\n".join(["Args:", *entries]), *sections])
+    return checked
+
+
+@cache
+def _without_extras(hint: Any) -> Any:
+    """Returns a type as `help` shows it."""
+    (hint, *_) = get_args(hint) if hasattr(hint, "__metadata__") else (hint,)
+    if isinstance(hint, ForwardRef):
+        return hint.__forward_arg__
+    return get_type_hints(SimpleNamespace(__annotations__={"hint": hint}))["hint"]

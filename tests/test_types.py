@@ -1,0 +1,66 @@
+"""What a type checker, and so an editor, knows of the Python interface."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = """
+import forecaster as fc
+
+model = fc.fit("sales.csv", 28, known=["price"], out="model", until="2024-05-01")
+forecast = model.predict("sales.csv", future="promos.csv", samples=9, device="cpu", time=["year", "month"])
+scores = model.backtest("sales.csv", windows=2, refit="never", on_duplicates="sum")
+reveal_type(model)  # forecaster.api.Forecaster
+reveal_type(fc.fit("gestures.csv", label="gesture"))  # forecaster.api.Classifier
+reveal_type(forecast)  # forecaster.forecast.forecast.Forecast
+for result in (forecast, scores, model.detect("sales.csv")):
+    reveal_type(result.frame)  # polars.dataframe.frame.DataFrame | pandas.DataFrame | pyarrow.Table
+    reveal_type(result.to_polars())  # polars.dataframe.frame.DataFrame
+    reveal_type(result.to_pandas())  # pandas.DataFrame
+reveal_type(scores.summary)  # polars.dataframe.frame.DataFrame | pandas.DataFrame | pyarrow.Table
+board = fc.compare("sales.csv", 28, presets=["best"], windows=3)
+reveal_type(board)  # forecaster.evaluation.leaderboard.Leaderboard
+reveal_type(fc.tune("sales.csv", 28, trials=9, series="store").best)  # forecaster.config.Config
+
+fc.fit("sales.csv", 28, knwon=["price"])  # wrong
+fc.fit("sales.csv", "28")  # wrong
+fc.fit("sales.csv", 28, layout="broad")  # wrong
+fc.fit("sales.csv", 28, command="fit")  # wrong
+model.predict("sales.csv", futur="promos.csv")  # wrong
+model.predict("sales.csv", season_length="7")  # wrong
+model.backtest("sales.csv", refit="always")  # wrong
+fc.compare("sales.csv", 28, widows=3)  # wrong
+fc.tune("sales.csv", 28, sampler="grid")  # wrong
+fc.check("sales.csv", decimal=";")  # wrong
+fc.convert("sales.csv")  # wrong
+"""
+
+
+@pytest.mark.slow
+def test_a_type_checker_knows_options_and_results(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    for module, frame in (("pandas", "DataFrame"), ("pyarrow", "Table")):  # neither comes with types
+        (tmp_path / f"{module}.pyi").write_text(f"class {frame}: ...\n")
+    heavy = ("torch", "pytorch_lightning", "mlflow", "optuna", "matplotlib", "scipy", "jaxtyping")
+    skipped = "".join(f"[mypy-{name},{name}.*]\nfollow_imports = skip\n" for name in heavy)
+    settings = f"[mypy]\nstrict = true\nfollow_imports = silent\nmypy_path = {ROOT}\n{skipped}"
+    (tmp_path / "mypy.ini").write_text(settings)
+    words = [sys.executable, "-m", "mypy", "--no-pretty", "--hide-error-context", "script.py"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    found = {}
+    for line, kind, text in re.findall(
+        r"^script.py:(\d+): (error|note): (.+)$", done.stdout, re.MULTILINE
+    ):
+        revealed = re.fullmatch('Revealed type is "(.+)"', text)
+        if kind == "error" or revealed:
+            found[int(line)] = revealed[1] if revealed else "wrong"
+    expected = {
+        number: line.partition("  # ")[2]
+        for number, line in enumerate(SCRIPT.splitlines(), start=1)
+        if "  # " in line
+    }
+    assert found == expected, done.stdout + done.stderr
