@@ -24,6 +24,7 @@ from typing import (
     TypedDict,
     Unpack,
     get_args,
+    get_origin,
     get_type_hints,
 )
 
@@ -172,6 +173,7 @@ def data_options() -> dict[str, Parameter]:
 
 def options_of(function: Callable[..., Any]) -> dict[str, tuple[Parameter, Any, Option]]:
     """Returns the parameters of a public function, each with its type and what it is."""
+    # The signature of the function itself is for readers: `public` has taken the metadata out.
     listed = signature(function.__wrapped__).parameters  # type: ignore[attr-defined]
     return {name: (part, *get_args(part.annotation)) for name, part in listed.items() if name != "self"}
 
@@ -197,7 +199,8 @@ def public(function: Function) -> Function:
 @cache
 def _without_extras(hint: Any) -> Any:
     """Returns a type as `help` shows it."""
-    (hint, *_) = get_args(hint) if hasattr(hint, "__metadata__") else (hint,)
+    if get_origin(hint) is Annotated:
+        hint = hint.__origin__
     if isinstance(hint, ForwardRef):
         return hint.__forward_arg__
     return get_type_hints(SimpleNamespace(__annotations__={"hint": hint}))["hint"]

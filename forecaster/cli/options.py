@@ -92,7 +92,7 @@ def _flag(parameter: Parameter, hint: Any, option: Option) -> Parameter:
     default = None if name in data_options() else parameter.default
     words = [f"--{name.replace('_', '-')}"]
     choices = [get_args(kind) for kind in kinds if get_origin(kind) is Literal]
-    # What else than text a value may be, only Python can give where text is one of its types.
+    # Text wherever that is one of the types: the others only Python can give.
     kind = next((kind for kind in (str, bool, int, float) if kind in kinds), str)
     if choices:
         kind = str
