@@ -23,12 +23,8 @@ class HasRows(Protocol):
         """A polars frame, keyed as the table is."""
 
 
-class HasBatchRows(HasRows, Protocol):
-    """A result that a batch prediction writes."""
-
-    @property
-    def batch_rows(self) -> Any:
-        """The rows that it writes."""
+class Predicted(HasRows, Protocol):
+    """What is predicted of the series of a table."""
 
     @property
     def lost(self) -> tuple[int, str]:
@@ -45,11 +41,6 @@ class Result:
     def frame(self: HasRows) -> Any:
         """The rows as the kind of frame of the input (a file gives polars)."""
         return to_kind(self.rows, self.panel.kind, self.panel.original)
-
-    @property
-    def batch_rows(self: HasRows) -> Any:
-        """The rows that a batch prediction writes."""
-        return self.rows
 
     @typed
     def write(self: HasRows, path: str | Path) -> None:
