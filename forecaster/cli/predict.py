@@ -81,9 +81,10 @@ def _early(model: Path, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _print_first(found: Forecast | Labelling, plot: Path | None) -> None:
     """Prints the first rows in the place of a file."""
+    from forecaster.forecast.parts import rows_of
     from forecaster.runs.console import Screen
 
-    Screen().print_rows(found.batch_rows)
+    Screen().print_rows(rows_of(found))
     _print_outcome(found)
     results.put(found, None, plot)
 

@@ -87,11 +87,6 @@ class Forecast(Result):
             raise ConfigError("this forecast has no sample paths: request them, predict(samples=200)")
         return self._keyed({"value": self.paths}, numbered=True)
 
-    @property
-    def batch_rows(self) -> PolarsFrame:
-        """The rows that a batch prediction writes: sample paths where these were requested."""
-        return self.rows if self.paths is None else self.sample_rows
-
     def _keyed(self, values: Mapping[str, NDArray[Any]], numbered: bool = False) -> PolarsFrame:
         """Returns the rows of arrays [N, S, H, C]; `numbered` = with the number of the sample."""
         n, samples, horizon, channels = next(iter(values.values())).shape

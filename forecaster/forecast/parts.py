@@ -25,7 +25,8 @@ import torch
 from forecaster.errors import OutputError
 from forecaster.files import atomic_file, reason_of, write_text
 from forecaster.forecast.artifact import Artifact
-from forecaster.forecast.result import HasBatchRows
+from forecaster.forecast.forecast import Forecast
+from forecaster.forecast.result import Predicted
 from forecaster.forecast.runner import BLOCK
 from forecaster.forecast.saved_model import load_artifact
 from forecaster.forecast.source import Source
@@ -33,7 +34,7 @@ from forecaster.forecast.task import Task
 from forecaster.panel.frames import merge_parts
 from forecaster.panel.panel import Panel
 
-Predict = Callable[[Panel], HasBatchRows]
+Predict = Callable[[Panel], Predicted]
 _TERMS, MANIFEST = "terms.json", "manifest.json"
 SHARED = ("panel", "panel.source.json", "model")
 """Files for other processes and later starts: table as a store, its sources, model."""
@@ -54,7 +55,7 @@ class PartRecord:
     sha256: str
 
     @classmethod
-    def of(cls, found: HasBatchRows, rows: int, part: str = "", sha256: str = "") -> PartRecord:
+    def of(cls, found: Predicted, rows: int, part: str = "", sha256: str = "") -> PartRecord:
         """Returns the record of a prediction of so many rows."""
         return cls(part, found.panel.n_series, *found.lost, rows, sha256)
 
@@ -100,7 +101,7 @@ def write_part(predict: Predict, panel: Panel, number: int, job: PartitionJob) -
         OutputError: it cannot be written.
     """
     found = predict(panel.between(*job.series_of(number)))
-    rows, content = found.batch_rows, io.BytesIO()
+    rows, content = rows_of(found), io.BytesIO()
     rows.write_parquet(content)
     part = Path(job.parts) / part_name(number)
     with atomic_file(part) as partial:
@@ -109,6 +110,13 @@ def write_part(predict: Predict, panel: Panel, number: int, job: PartitionJob) -
     record = PartRecord.of(found, rows.height, part.name, sha256)
     _write_json(part.with_suffix(".json"), asdict(record))
     return record
+
+
+def rows_of(found: Predicted) -> Any:
+    """Returns the rows that a part holds: sample paths where these were requested."""
+    if isinstance(found, Forecast) and found.paths is not None:
+        return found.sample_rows
+    return found.rows
 
 
 class Partitions:

@@ -26,12 +26,8 @@ class HasRows(Protocol):
         """A polars frame, keyed as the table is."""
 
 
-class HasBatchRows(HasRows, Protocol):
-    """A result that a batch prediction writes."""
-
-    @property
-    def batch_rows(self) -> PolarsFrame:
-        """The rows that it writes."""
+class Predicted(HasRows, Protocol):
+    """What is predicted of the series of a table."""
 
     @property
     def lost(self) -> tuple[int, str]:
@@ -48,11 +44,6 @@ class Result:
     def frame(self: HasRows) -> AnyFrame:
         """The rows as the kind of frame of the input (a file gives polars)."""
         return to_kind(self.rows, self.panel.kind, self.panel.original)
-
-    @property
-    def batch_rows(self: HasRows) -> PolarsFrame:
-        """The rows that a batch prediction writes."""
-        return self.rows
 
     def to_polars(self: HasRows) -> PolarsFrame:
         """Returns the rows as a polars frame, whatever the input was."""

@@ -12,7 +12,7 @@ from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast, none_forecast, outcome
 from forecaster.forecast.future import audited
 from forecaster.forecast.predictor import Predictor
-from forecaster.forecast.result import HasBatchRows
+from forecaster.forecast.result import Predicted
 from forecaster.forecast.window import ForecastWindow
 from forecaster.panel.findings import Finding
 from forecaster.panel.panel import Only, Panel
@@ -35,7 +35,7 @@ class Task(Protocol):
 
     def predict(
         self, artifact: Any, device: str | None = None, lanes: int | None = None
-    ) -> Callable[[Panel], HasBatchRows]:
+    ) -> Callable[[Panel], Predicted]:
         """Returns the function that predicts the series of a panel; `lanes` = concurrent batches."""
 
     def terms(self, panel: Panel) -> dict[str, Any]:

@@ -30,11 +30,12 @@ from forecaster.forecast.parts import (
     PartitionJob,
     Partitions,
     PartRecord,
+    rows_of,
     terms,
     write_part,
 )
 from forecaster.forecast.plots import PANELS
-from forecaster.forecast.result import HasBatchRows
+from forecaster.forecast.result import Predicted
 from forecaster.forecast.runner import Progress
 from forecaster.forecast.saved_model import save_artifact
 from forecaster.forecast.source import Source
@@ -80,7 +81,7 @@ class BatchResult:
     """One line: how many forecasts, from when, which series had none."""
     findings: tuple[Finding, ...]
     """Of the audit of the table, worst first."""
-    first: Callable[[], HasBatchRows]
+    first: Callable[[], Predicted]
     """Predicts the first few series again, for a plot."""
 
 
@@ -139,7 +140,7 @@ def predict_to(
         divided = parts or shard or engine or len(names) > 1
         if job.n_blocks == 1 and not divided and not folder.exists():
             predicted = task.predict(artifact, names[0])(panel)
-            rows = predicted.batch_rows
+            rows = rows_of(predicted)
             records, before = [PartRecord.of(predicted, rows.height)], 0
             if error := task.none_predicted(panel, _totals(records)):
                 raise error
