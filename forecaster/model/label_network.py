@@ -155,7 +155,8 @@ def augmented(inputs: Inputs, spread: Float[Tensor, "B C"], moves: bool) -> Inpu
         middle = (length - 1) / 2
         # The step that each one is taken from: the nearest, so that values stay those of the series.
         source = ((steps - middle) * stretch + middle + shift).round().long()  # [B, L]
-        source = source.clamp(0, length - 1)[..., None].expand(-1, -1, channels).to(context.device)
+        source = source.clamp(0, length - 1).to(context.device)
+        source = source[..., None].expand(-1, -1, channels)  # [B, L, C]
         context, observed = context.gather(1, source), observed.gather(1, source)
     hidden_length = max(1, round(_HIDDEN * length))
     begin = torch.randint(0, length, (windows, 1))

@@ -114,7 +114,9 @@ class Learner(pl.LightningModule):
             total, count = window_losses(self.average, batch)
         if not torch.isfinite(total).all():
             self._faults.append(self._not_finite(total, batch))
-        self._validated.append(torch.stack([total.double().sum(), count.double().sum()]))
+        # In float64: a sum over many windows.
+        sums = torch.stack([total.double().sum(), count.double().sum()])
+        self._validated.append(sums)
 
     def on_validation_epoch_end(self) -> None:
         """Records the validation loss: one sum over one count, over all windows and ranks."""

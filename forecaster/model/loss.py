@@ -46,4 +46,5 @@ def window_losses(
     else:
         assert isinstance(network.head, QuantileHead)
         losses = network.head.median_loss(raw, memory.scale, target, loss)
-    return losses.sum(dim=(1, 2)), (~target.isnan()).float().sum(dim=(1, 2))
+    observed = ~target.isnan()
+    return losses.sum(dim=(1, 2)), observed.float().sum(dim=(1, 2))  # [B, H, C] → [B] each
