@@ -121,5 +121,6 @@ class KeyValueCache:
         query = query.permute(0, 2, 3, 1, 4, 5)  # [windows, S, C, A, N, E] → [windows, C, A, S, N, E]
         query = query.flatten(3, 4).flatten(0, 1)  # [windows·C, A, S·N, E]
         mixed = attention.attend(query, *self._memory, memory.seen)  # [windows·C, S·N, D]
-        mixed = mixed.unflatten(1, (self.paths, -1)).unflatten(0, (-1, self.channels))
+        mixed = mixed.unflatten(1, (self.paths, -1))
+        mixed = mixed.unflatten(0, (-1, self.channels))
         return mixed.transpose(1, 2).flatten(0, 2)  # [windows, C, S, N, D] → [windows·S·C, N, D]

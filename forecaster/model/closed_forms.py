@@ -217,7 +217,8 @@ class ClosedForms(nn.Module):
         blocks, detrended, drift = seasons
         count, season = blocks.shape[-2:]
         spread = detrended.square().mean(dim=-1).sqrt() + _TINY  # [R, J, N]
-        first, last = spread[..., :2].mean(dim=-1), spread[..., -2:].mean(dim=-1)  # [R, J]
+        first = spread[..., :2].mean(dim=-1)  # [R, J]
+        last = spread[..., -2:].mean(dim=-1)
         # Their middles are N − 2 seasons apart.
         growth = (last / first).pow(1 / max(1, count - 2))
         # Bounded, for it is raised to the seasons of the horizon: 1.25³ = 2.
@@ -385,7 +386,8 @@ def smooth(
 def _end_states(memory: int, parameters: Smoothing, season: int) -> NDArray[np.float64]:
     """[K, S + 1] level plus season of the next steps, and last the trend, after a unit impulse."""
     level, trend, seasonal = smooth(np.eye(memory), parameters, season)
-    return np.concatenate([level[:, None] + seasonal.T, trend[:, None]], axis=1)
+    base = level[:, None] + seasonal.T  # [K, S]
+    return np.concatenate([base, trend[:, None]], axis=1)
 
 
 def _prediction_errors(weights: NDArray[np.float64], memory: int) -> NDArray[np.float64]:

@@ -464,7 +464,8 @@ class Experts(nn.Module):
         truth = torch.where(mask > 0, truth, 0.0)  # NaN times 0 is NaN
         errors = (forecasts - truth).abs() * mask  # [E, R, J, L]
         cells = mask.sum(dim=(1, 2))  # [R]
-        error = errors.sum(dim=(2, 3)).T / cells.clamp(min=1)[:, None]  # [R, E]
+        total = errors.sum(dim=(2, 3)).T  # [E, R] → [R, E]
+        error = total / cells.clamp(min=1)[:, None]
         return error, cells / truth.shape[2]
 
     def _available(self, inputs: Inputs, length: Int[Tensor, " R"]) -> Bool[Tensor, "R E"]:

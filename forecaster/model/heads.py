@@ -142,7 +142,8 @@ class QuantileHead(Head):
         if loss == "huber":
             error = torch.where(error < 1, error.square() / 2, error - 0.5)
         # All quantiles are counted from the median: detached, their loss does not move it.
-        fixed = torch.cat([raw[..., :m], raw[..., m : m + 1].detach(), raw[..., m + 1 :]], dim=-1)
+        below, median, above = raw.split([m, 1, self.size - m - 1], dim=-1)
+        fixed = torch.cat([below, median.detach(), above], dim=-1)
         outer = [number for number in range(self.size) if number != m]
         if outer:
             error = error + pinball(self(fixed)[..., outer], safe, self.levels[outer])
@@ -215,8 +216,9 @@ class StudentTHead(Head):
 
 def _parameters(raw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Location and spread in scaled units, and degrees of freedom above 2."""
-    smallest = torch.finfo(torch.float32).eps  # softplus of −100 is 0
-    return raw[..., 0], F.softplus(raw[..., 1]) + smallest, 2 + F.softplus(raw[..., 2])
+    loc, spread, freedom = raw.unbind(dim=-1)
+    smallest = torch.finfo(torch.float32).eps  # softplus of −200 is 0
+    return loc, F.softplus(spread) + smallest, 2 + F.softplus(freedom)
 
 
 @functools.cache
@@ -264,7 +266,8 @@ class Vocabulary:
         missing = values.isnan()
         # NaN is no integer: masked before the cast.
         position = (torch.where(missing, 0.0, values) + self.limit) / self.width  # in bins
-        return torch.where(missing, self.bins, position.floor().clamp(0, self.bins - 1).long())
+        token = position.floor().clamp(0, self.bins - 1).long()
+        return torch.where(missing, self.bins, token)
 
     def values(self, tokens: Int[Tensor, "*B"]) -> Float[Tensor, "*B"]:
         """Returns the middle of each bin, scaled units."""
@@ -303,13 +306,15 @@ class BinnedHead(Head):
         return torch.where(observed, entropy.unflatten(0, target.shape), 0.0)
 
     def quantiles(self, raw: Raw, scale: Scale) -> Quantiles:
-        return scale.invert(self._at(raw, self.levels.expand(*raw.shape[:-1], -1)))
+        levels = self.levels.expand(*raw.shape[:-1], -1)  # [B, T, C, Q]
+        return scale.invert(self._at(raw, levels))
 
     def mean(self, raw: Raw, scale: Scale) -> Cells:
         return scale.invert(raw.softmax(-1) @ self._middles())
 
     def sample(self, raw: Raw, scale: Scale, uniform: Uniform) -> Cells:
-        return scale.invert(self._at(raw, uniform[..., :1].to(raw.dtype))[..., 0])
+        level = uniform[..., :1].to(raw.dtype)  # [B, T, C, 1]
+        return scale.invert(self._at(raw, level)[..., 0])
 
     def _at(self, raw: Tensor, level: Tensor) -> Tensor:
         """Quantiles [B, T, C, N] at levels [B, T, C, N], scaled units."""
@@ -317,7 +322,8 @@ class BinnedHead(Head):
         # A sum of 1 − rounding lies below a level of almost 1.
         bin_ = _first_at_least(below, level).clamp(max=self.size - 1)
         high = below.gather(-1, bin_)
-        low = torch.where(bin_ > 0, below.gather(-1, (bin_ - 1).clamp(min=0)), 0.0)
+        low = below.gather(-1, (bin_ - 1).clamp(min=0))
+        low = torch.where(bin_ > 0, low, 0.0)
         # Uniform within the bin: a straight line between its edges.
         fraction = ((level - low) / (high - low)).clamp(0, 1)
         return (bin_ + fraction) * self.vocabulary.width - self.vocabulary.limit

@@ -92,9 +92,10 @@ def local_attention(
     # Larger blocks copy less and multiply more: of 1, 2 and 4 windows the second is fastest at 8,192.
     size = min(2 * window, count)
     margin = min(window, size)
-    # Keys that blocks are filled up with are masked as if not real: [B, N] → [B, 1, N, 1] → [B, K, 1, S].
+    # Keys that blocks are filled up with are masked as if not real.
     real = query.new_ones((batch, count)) if seen is None else seen.to(query.dtype)
-    real = _with_neighbours(real[:, None, :, None], size, margin)[:, :, 0, None, :, 0] > 0
+    real = _with_neighbours(real[:, None, :, None], size, margin)  # [B, K, 1, S, 1]
+    real = real[..., 0] > 0
     position = torch.arange(size + 2 * margin, device=query.device)  # [S] in a block and its margins
     band = (margin + position[:size, None] - position).abs() <= window  # [W, S]
     blocks = scaled_dot_product_attention(
@@ -136,20 +137,22 @@ def sparse_attention(
 
     Source: Zhou et al., "Informer" (2021), section 3.1.
     """
-    length = query.shape[2]
-    real = seen if seen is not None else query.new_ones((query.shape[0], length), dtype=torch.bool)
+    batch, length = query.shape[0], query.shape[2]
+    real = query.new_ones((batch, length), dtype=torch.bool) if seen is None else seen
     most = min(length, factor * max(1, math.ceil(math.log(length))))
     with torch.no_grad():  # which queries attend is a choice, and has no gradient
         score = _sparsity(query, key, real, most)  # [B, A, N]
         attends = torch.zeros_like(score, dtype=torch.bool)
-        attends = attends.scatter_(-1, score.topk(most, dim=-1).indices, True) & real[:, None]
+        attends.scatter_(-1, score.topk(most, dim=-1).indices, True)
+        attends &= real[:, None]
         # Rows with fewer real queries are filled up to the widest.
         widest = int(attends.sum(dim=-1).max())
         chosen = attends.byte().topk(widest, dim=-1).indices  # [B, A, T]; the rest of a row is unused
     index = chosen[..., None].expand(-1, -1, -1, query.shape[-1])  # [B, A, T, E]
     mixed = full_attention(query.gather(2, index), key, value, real)
     mean = _mean_value(value, real)  # [B, A, N, E]
-    return torch.where(attends[..., None], mean.scatter(2, index, mixed.to(mean.dtype)), mean)
+    attention = mean.scatter(2, index, mixed.to(mean.dtype))
+    return torch.where(attends[..., None], attention, mean)
 
 
 def sampled_keys(real: Bool[Tensor, "B N"], samples: int) -> Int[Tensor, "B N {samples}"]:
@@ -172,15 +175,16 @@ def _sparsity(query: Tensor, key: Tensor, real: Tensor, samples: int) -> Tensor:
     keys = key.transpose(1, 2)[rows, sampled_keys(real, samples)]  # [B, N, U, A, E]
     # Each query meets its own sampled keys: [B, A, N, U], not [B, A, N, N].
     products = torch.einsum("bane,bnuae->banu", query, keys)
-    return (products.amax(dim=-1) - products.mean(dim=-1)).masked_fill(~real[:, None], -math.inf)
+    score = products.amax(dim=-1) - products.mean(dim=-1)
+    return score.masked_fill(~real[:, None], -math.inf)
 
 
 def _mean_value(value: Tensor, real: Tensor) -> Tensor:
     """[B, A, N, E] the mean of the real values, or zeros."""
-    weight = real[:, None, :, None].to(value.dtype)
-    value = value.masked_fill(~real[:, None, :, None], 0.0)
-    mean = value.sum(dim=2, keepdim=True) / weight.sum(dim=2, keepdim=True).clamp(min=1)
-    return mean.expand_as(value)
+    real = real[:, None, :, None]  # [B, 1, N, 1]
+    total = value.masked_fill(~real, 0.0).sum(dim=2, keepdim=True)
+    count = real.to(value.dtype).sum(dim=2, keepdim=True)
+    return (total / count.clamp(min=1)).expand_as(value)
 
 
 class LowRank(nn.Module):

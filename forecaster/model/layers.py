@@ -39,7 +39,8 @@ class Dropout(nn.Module):
             return F.dropout(values, self.rate)
         # torch draws a number per value, 6.4 ns each; four to a 64-bit word are 2.4 times as fast.
         kept = max(1, round((1 - self.rate) * _CHANCES))  # of the numbers of sixteen bits
-        words = torch.empty(-(-values.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+        count = -(-values.numel() // 4)  # rounded up
+        words = torch.empty(count, dtype=torch.int64).random_(-(2**63), None)
         bits = words.view(torch.int16)[: values.numel()].view(values.shape)  # −2¹⁵ … 2¹⁵ − 1
         # 1 where kept, else 0, written as floats: no mask to convert.
         factor = torch.empty(values.shape, dtype=values.dtype)
@@ -191,7 +192,8 @@ class ConvStem(nn.Module):
         """Returns tokens (before their time encodings) plus the convolution of them and those before."""
         real = tokens.masked_fill(~seen[..., None], 0.0)
         # Padded before the first token only: token n reads n − kernel + 1 … n.
-        padded, length = F.pad(real, (0, 0, self.kernel - 1, 0)), tokens.shape[1]
+        padded = F.pad(real, (0, 0, self.kernel - 1, 0))
+        length = tokens.shape[1]
         along: Tensor = self.along.bias  # [D]
         for k, weight in enumerate(self.along.weight.unbind(dim=1)):  # [D], a tap of each channel
             along = along + weight * padded[:, k : k + length]  # [B, N, D]

@@ -90,7 +90,7 @@ class Learner(pl.LightningModule, Generic[Net]):
         if not torch.isfinite(loss):
             raise FitError(self._blame([self._not_finite(total, batch)], "loss"))
         self._losses.append(loss)
-        # Ranks average their gradients; each rank's loss is per cell of all ranks.
+        # Ranks average their gradients: with W ranks, (1/W)·Σ total/(cells/W) = Σ total / cells.
         return total.sum() / (cells / self.trainer.world_size)
 
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
@@ -105,6 +105,7 @@ class Learner(pl.LightningModule, Generic[Net]):
         with torch.no_grad():
             torch._foreach_lerp_(*self._averaged, 1 - decay)
         if step % _LOG_EVERY == 0:
+            # Fetched now: a float of each loss would wait for the device at every step.
             self.latest_loss = float(torch.stack(self._losses).mean())
             self._losses.clear()
             self.record("train_loss", self.latest_loss)
@@ -119,7 +120,9 @@ class Learner(pl.LightningModule, Generic[Net]):
             total, count = self.average.losses(batch)
         if not torch.isfinite(total).all():
             self._faults.append(self._not_finite(total, batch))
-        self._validated.append(torch.stack([total.double().sum(), count.double().sum()]))
+        # In float64: a sum over many windows.
+        sums = torch.stack([total.double().sum(), count.double().sum()])
+        self._validated.append(sums)
 
     def on_validation_epoch_end(self) -> None:
         """Records the validation loss: one sum over one count, over all windows and ranks."""
@@ -165,16 +168,17 @@ class Learner(pl.LightningModule, Generic[Net]):
         config, experts = self.config, self.network.experts
         solved = set() if experts is None else {id(parameter) for parameter in experts.parameters()}
         matrices: list[nn.Parameter] = []
-        others: list[nn.Parameter] = []
+        vectors: list[nn.Parameter] = []
         for module in self.network.modules():
             for name, parameter in module.named_parameters(recurse=False):
+                if id(parameter) in solved:
+                    continue
                 decays = isinstance(module, nn.Linear) and name == "weight"
-                if id(parameter) not in solved:
-                    (matrices if decays else others).append(parameter)
+                (matrices if decays else vectors).append(parameter)
         optimizer = torch.optim.AdamW(
             [
                 {"params": matrices, "weight_decay": config.weight_decay},
-                {"params": others, "weight_decay": 0.0},
+                {"params": vectors, "weight_decay": 0.0},
             ],
             lr=config.learning_rate,
             fused=True,
@@ -182,10 +186,11 @@ class Learner(pl.LightningModule, Generic[Net]):
         warmup = max(1, round(_WARMUP * config.steps))
 
         def rate(step: int) -> float:
+            """Returns the factor of the learning rate."""
             if step < warmup:
                 return (step + 1) / warmup
-            done = (step - warmup) / max(1, config.steps - warmup)
-            return 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+            progress = (step - warmup) / max(1, config.steps - warmup)
+            return 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
 
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
@@ -215,14 +220,14 @@ class Learner(pl.LightningModule, Generic[Net]):
         if self.trainer.world_size > 1:  # each rank has its own windows
             gathered: list[list[_Fault]] = [[] for _ in range(self.trainer.world_size)]
             torch.distributed.all_gather_object(gathered, faults)
-            faults = [fault for own in gathered for fault in own]
+            faults = [fault for of_rank in gathered for fault in of_rank]
         bad = sorted(set().union(*(fault[0] for fault in faults)))
-        all_of_them = set().union(*(fault[1] for fault in faults))
+        in_batch = set().union(*(fault[1] for fault in faults))
         names = ", ".join(self.series[number] for number in bad[:3])
         more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
         return (
             f"the {what} is not finite at step {self.global_step + (what == 'loss')}: "
-            f"{len(bad)} of {len(all_of_them)} series in the batch, {names}{more}; "
+            f"{len(bad)} of {len(in_batch)} series in the batch, {names}{more}; "
             "look for extreme values there (forecaster check), or lower fit.learning_rate"
         )
 
@@ -261,6 +266,7 @@ class KeepBest(pl.Callback):
         self.checked, loss = learner.curves["validation_loss"][-1]
         if loss < self.loss:
             self.loss, self.step, self.waited = loss, learner.global_step, 0
+            # A copy: the average goes on moving.
             self.weights = {k: v.clone() for k, v in learner.average.state_dict().items()}
         else:
             self.waited += 1

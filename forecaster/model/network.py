@@ -176,11 +176,15 @@ class Network(Trainable):
         tokens = embedding.dropout(tokens + static)
         for layer in self.encoder:
             tokens = layer(tokens, seen, channels)
+        tokens = self.encoder_norm(tokens)
         # Covariates known only up to the cutoff have no channel in the horizon.
         kept = targets + len(embedding.horizon_covariates)
-        encoded = self.encoder_norm(tokens), seen, static
-        tokens, seen, static = (keep_channels(part, channels, kept) for part in encoded)
-        return Memory(tokens, seen, static, scale)
+        return Memory(
+            tokens=keep_channels(tokens, channels, kept),
+            seen=keep_channels(seen, channels, kept),
+            static=keep_channels(static, channels, kept),
+            scale=scale,
+        )
 
     def decode(
         self, memory: Memory, inputs: Inputs, previous: Float[Tensor, "B T C"] | None = None

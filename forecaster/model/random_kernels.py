@@ -161,7 +161,8 @@ class RandomKernels(nn.Module):
                 products[number] += x.T @ x
                 targets[number] += x.T @ truth[fold == number]
         # From now on without each fold, and last of all labels.
-        products[-1], targets[-1] = products.sum(dim=0), targets.sum(dim=0)
+        products[-1] = products.sum(dim=0)
+        targets[-1] = targets.sum(dim=0)
         products[:-1] = products[-1] - products[:-1]
         targets[:-1] = targets[-1] - targets[:-1]
         maps = [_ridges(*sums) for sums in zip(products, targets, strict=True)]
@@ -176,7 +177,8 @@ class RandomKernels(nn.Module):
             errors += error.square().sum(dim=(1, 2))
             scores.append(held_out.float())
         best = int(errors.argmin())
-        self._keep(torch.zeros(size - 1), maps[-1][best, :-1], maps[-1][best, -1])
+        weights = maps[-1][best]  # [F + 1, G], solved on all labels
+        self._keep(torch.zeros(size - 1), weights[:-1], weights[-1])
         return torch.cat([part[best] for part in scores])
 
     def _keep(self, loc: Tensor, weights: Tensor, bias: Tensor) -> None:
@@ -199,7 +201,8 @@ def _around(rows: Float[Tensor, "B X T"]) -> Float[Tensor, "B X T"]:
 def _ridges(products: Float[Tensor, "F F"], targets: Float[Tensor, "F G"]) -> Float[Tensor, "P F G"]:
     """Returns the weights at each penalty; the last feature is a constant without one."""
     # Σ x² − (Σ x)²/n, the last feature being 1 in all n rows.
-    variance = products.diagonal()[:-1] - products[-1, :-1].square() / products[-1, -1]
+    count, totals = products[-1, -1], products[-1, :-1]
+    variance = products.diagonal()[:-1] - totals.square() / count
     unit = variance.mean().clamp(min=1e-12)
     penalised = torch.ones(len(products), dtype=torch.float64)
     penalised[-1] = 0.0

@@ -43,21 +43,23 @@ def record_attention(
 
     `forecast`: previous values of an autoregressive decoder, data units; None for a direct one.
     """
-    every, weights = list(_attentions(network)), []
+    attentions, weights = list(_attentions(network)), []
 
     def record(attention: MultiHeadAttention, read: tuple[Tensor, ...]) -> None:
         weights.append(attention.weights(*read))
 
     with ExitStack() as hooks:
-        for attention, _, _ in every:
+        for attention, _, _ in attentions:
             hooks.enter_context(attention.register_forward_pre_hook(record))
         memory = network.encode(inputs)
         previous = None
         if forecast is not None:
             previous = previous_values(inputs, forecast, network.config.decoder_patch)
         network.decode(memory, inputs, previous)
+    # Hooks ran in the order of the list.
     return [
-        AttentionWeights(part, layer, own) for (_, part, layer), own in zip(every, weights, strict=True)
+        AttentionWeights(part, layer, recorded)
+        for (_, part, layer), recorded in zip(attentions, weights, strict=True)
     ]
 
 

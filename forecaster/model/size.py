@@ -32,8 +32,8 @@ SIZES = (
 """(training windows below, width, steps, batch size)."""
 _COPIES = 5
 """Of the weights while training: themselves, gradient, two moments, EMA."""
-_FLOAT = 4
-_COUNTED_LAYERS = 2
+_FLOAT = 4  # bytes
+_COUNTED_LAYERS = 2  # built to be counted
 _MOST_SEEN = 10**9
 """Pairs of tokens, over all layers and members; ten times as many in decoders, which go lead by lead."""
 _OTHERS_SEE = 64
@@ -48,11 +48,11 @@ def count_parameters(config: ModelPlan, shape: Shape, networks: int = 1) -> int:
     Without those of `ADDED`, which a file may lack.
     """
     # All layers of a kind are alike, and a thousand take seconds to build.
-    few = {
+    counted = {
         name: min(getattr(config, name), _COUNTED_LAYERS)
         for name in ("encoder_layers", "decoder_layers")
     }
-    small = config.model_copy(update=few)
+    small = config.model_copy(update=counted)
     with torch.device("meta"), _Undrawn():
         if shape.classes:
             labels = LabelNetwork(small, shape)
@@ -63,7 +63,7 @@ def count_parameters(config: ModelPlan, shape: Shape, networks: int = 1) -> int:
             count, shared, networks = _numbers(network), 0, 1
             stacks = {"encoder_layers": network.encoder, "decoder_layers": network.decoder}
     for name, layers in stacks.items():
-        count += (getattr(config, name) - few[name]) * _numbers(layers[-1])
+        count += (getattr(config, name) - counted[name]) * _numbers(layers[-1])
     return shared + networks * count
 
 
@@ -113,6 +113,7 @@ def check_memory(config: ModelPlan, shape: Shape) -> None:
     length = config.attention_length or config.context_length
     covariates = shape.past + shape.known + len(shape.past_categories + shape.known_categories)
     cells = config.context_length * (2 + covariates) + 4 * config.history_length
+    # At the least a vector of either width per token and layer waits for the backward pass.
     tokens = -(-length // config.patch) * config.encoder_layers
     tokens += -(-shape.horizon // config.decoder_patch) * config.decoder_layers
     window = _FLOAT * (cells + tokens * (config.width + config.feed_forward))
@@ -130,6 +131,7 @@ def _check_linear_maps(config: ModelPlan, shape: Shape, room: int) -> None:
     with torch.device("meta"):
         linear = LinearForecast(config, shape)
     sizes = [tuple(weights.shape[1:]) for weights in linear.maps]
+    # Gram matrix [P, F, F] and right-hand side [P, F, H] of each lookback.
     needed = _SUMS * _DOUBLE * sum(n * size * (size + leads) for n, size, leads in sizes)
     if needed > room:
         phases, size, _ = max(sizes, key=lambda shape: shape[0] * shape[1] ** 2)

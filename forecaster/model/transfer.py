@@ -59,12 +59,12 @@ class Part:
 
     @classmethod
     def between(cls, name: str, old: Sequence[str], new: Sequence[str]) -> Part:
-        had, has = set(old), set(new)
+        in_old, in_new = set(old), set(new)
         return cls(
             name,
-            [word for word in new if word in had],
-            [word for word in new if word not in had],
-            [word for word in old if word not in has],
+            carried=[word for word in new if word in in_old],
+            new=[word for word in new if word not in in_old],
+            left=[word for word in old if word not in in_new],
         )
 
 
@@ -101,19 +101,19 @@ def check_weights(old: Network, new: Network) -> None:
     """
     source, faults = old.state_dict(), []
     for name, weight in _beyond_tables(new).items():
-        found = source.get(name)
-        if found is None or found.shape != weight.shape:
-            shape = "nothing" if found is None else list(found.shape)
+        carried = source.get(name)
+        if carried is None or carried.shape != weight.shape:
+            shape = "nothing" if carried is None else list(carried.shape)
             faults.append(
                 f"--from: {name}: expected weights {list(weight.shape)}, found {shape} in the artifact"
             )
     was, tokens = old.embedding.time.learned, new.embedding
     if was is not None and tokens.time.learned is not None:
-        back = old.embedding.context_tokens
-        ahead = len(was) - back
-        if tokens.context_tokens > back or tokens.horizon_tokens > ahead:
+        context = old.embedding.context_tokens
+        horizon = len(was) - context
+        if tokens.context_tokens > context or tokens.horizon_tokens > horizon:
             faults.append(
-                f"--from: learned positions of the artifact cover {back} + {ahead} tokens of context "
+                f"--from: learned positions of the artifact cover {context} + {horizon} tokens of context "
                 f"and horizon, {tokens.context_tokens} + {tokens.horizon_tokens} are needed: take a "
                 "shorter model.context_length or --horizon, or an artifact with other model.positions"
             )
@@ -123,12 +123,18 @@ def check_weights(old: Network, new: Network) -> None:
 
 def _beyond_tables(network: Network) -> dict[str, Tensor]:
     """Weights that read no table: layers, norms, head, embeddings of previous values."""
-    kept = ("embedding.previous_patch", "embedding.values", "embedding.stem", "embedding.horizon_token")
-    apart = ("embedding", "scaler", "experts", "network_weight")  # of each table
+    # Of the embedding these alone; the rest of it is of a table, as scaler, experts and their weight are.
+    shared = (
+        "embedding.previous_patch",
+        "embedding.values",
+        "embedding.stem",
+        "embedding.horizon_token",
+    )
+    of_table = ("embedding", "scaler", "experts", "network_weight")
     return {
         name: weight
         for name, weight in network.state_dict().items()
-        if name.startswith(kept) or name.split(".")[0] not in apart
+        if name.startswith(shared) or name.split(".")[0] not in of_table
     }
 
 
@@ -139,9 +145,10 @@ def _carry_layers(old: Network, new: Network) -> None:
         weight.copy_(source[name])
     was, now = old.embedding.time.learned, new.embedding.time.learned
     if was is not None and now is not None:
-        here, there = new.embedding.context_tokens, old.embedding.context_tokens
-        rows = min(len(was) - there, len(now) - here)
-        now[: here + rows] = was[there - here : there + rows]
+        # Rows are the context's tokens, then the horizon's: the cutoff of both lies at the same one.
+        cutoff, old_cutoff = new.embedding.context_tokens, old.embedding.context_tokens
+        rows = min(len(was) - old_cutoff, len(now) - cutoff)
+        now[: cutoff + rows] = was[old_cutoff - cutoff : old_cutoff + rows]
 
 
 def _carry_vectors(old: Network, new: Network, was: Meaning, is_: Meaning) -> bool:
@@ -169,6 +176,7 @@ def _carry_words(table: nn.Module, words: Names, source: nn.Module, known: Names
     vectors, carried = table.weight, source.weight
     assert isinstance(vectors, Tensor) and isinstance(carried, Tensor)
     width = carried.shape[1]
+    # 0 as the unknown word; further numbers of a wider embedding stay as drawn, for their columns are 0.
     vectors[:, :width] = 0.0
     codes = {word: code for code, word in enumerate(known, start=1)}
     for code, word in enumerate(words, start=1):
@@ -194,16 +202,17 @@ def _maps(
     """
     maps: dict[Label, tuple[nn.Linear, list[Label]]] = {}
     embedding, config = network.embedding, network.config
-    apart, tokenized = config.channel_attention, config.tokenizes_values
+    as_channels, tokenized = config.channel_attention, config.tokenizes_values
     past, known, static = (list(_step(network, meaning, kind)) for kind in KINDS)
     gap: list[Label] = [] if network.shape.regular else [("gap",)]
-    own: list[Label] = [] if tokenized else [("target", "value"), ("target", "observed")]
-    mixed = [] if apart else past + known
+    target: list[Label] = [] if tokenized else [("target", "value"), ("target", "observed")]
+    # The order of `embed_context` and `embed_horizon`.
+    in_context = target + gap if as_channels else target + past + known + gap
+    in_horizon = gap if as_channels else known + gap
     if embedding.context_patch is not None:
-        maps["context",] = embedding.context_patch, _of_patch(config.patch, own + mixed + gap)
+        maps["context",] = embedding.context_patch, _of_patch(config.patch, in_context)
     if embedding.horizon_patch is not None:
-        ahead = gap if apart else known + gap
-        maps["horizon",] = embedding.horizon_patch, _of_patch(config.decoder_patch, ahead)
+        maps["horizon",] = embedding.horizon_patch, _of_patch(config.decoder_patch, in_horizon)
     if embedding.static is not None:
         size = sum(map(_width, embedding.channel_embedding))
         # Where they were not carried, no label of the other network matches.
@@ -218,8 +227,10 @@ def _maps(
         ("context", embedding.context_covariates, ("known", "past")),
         ("horizon", embedding.horizon_covariates, ("known",)),
     ):
+        if not len(module):  # covariates are cells of the patches
+            continue
         names = [(k, name) for k in kinds for name in meaning.numbers[k] + meaning.categories[k]]
-        for (kind, name), linear in zip(names if len(module) else [], module.maps, strict=True):
+        for (kind, name), linear in zip(names, module.maps, strict=True):
             assert isinstance(linear, nn.Linear)
             cells = linear.in_features // module.patch
             steps = _of_patch(module.patch, [(n,) for n in range(cells)])
@@ -229,8 +240,8 @@ def _maps(
 
 def _step(network: Network, meaning: Meaning, kind: str) -> Iterator[Label]:
     """Yields the labels of a step of covariates in the order of `Covariates.by_step`."""
-    for what, name in product(("value", "observed"), meaning.numbers[kind]):
-        yield kind, name, what
+    for cell, name in product(("value", "observed"), meaning.numbers[kind]):
+        yield kind, name, cell
     for name, table in zip(meaning.categories[kind], _embedding(network, kind), strict=True):
         yield from ((kind, name, n) for n in range(_width(table)))
 
@@ -243,34 +254,39 @@ def _carry_columns(
     linear: nn.Linear, labels: Sequence[Label], source: nn.Linear | None, known: Sequence[Label]
 ) -> None:
     assert len(labels) == linear.in_features
+    # New columns read nothing at first: the first forecast is the old network's.
     linear.weight.zero_()
     if linear.bias is not None:
         linear.bias.zero_()
     if source is None:
         return
-    place = {label: column for column, label in enumerate(known)}
-    here = [column for column, label in enumerate(labels) if label in place]
-    linear.weight[:, here] = source.weight[:, [place[labels[column]] for column in here]]
+    source_column = {label: column for column, label in enumerate(known)}
+    columns = [column for column, label in enumerate(labels) if label in source_column]
+    source_columns = [source_column[labels[column]] for column in columns]
+    linear.weight[:, columns] = source.weight[:, source_columns]
     if linear.bias is not None:
         linear.bias.copy_(source.bias)
 
 
 def _carry_moments(old: Network, new: Network, kind: str, was: Meaning, is_: Meaning) -> list[str]:
     """Moments of covariates; returns warnings of those that differ much in the new table."""
-    source, scaler = (getattr(one.embedding, f"{kind}_scaler") for one in (old, new))
+    source = getattr(old.embedding, f"{kind}_scaler")
+    scaler = getattr(new.embedding, f"{kind}_scaler")
     known, notes = was.numbers[kind], []
     for column, name in enumerate(is_.numbers[kind]):
         if name not in known:
             continue
-        at = known.index(name)
-        shift = float((scaler.loc[column] - source.loc[at]) / source.scale[at])
-        ratio = float(scaler.scale[column] / source.scale[at])
+        number = known.index(name)
+        loc, scale = source.loc[number], source.scale[number]
+        shift = float((scaler.loc[column] - loc) / scale)
+        ratio = float(scaler.scale[column] / scale)
         if abs(shift) > _FAR or not 1 / _FAR < ratio < _FAR:
             notes.append(
                 f"'{name}' lies {shift:+.1f} spreads from where the artifact's rows had it, its spread "
                 f"is {ratio:.2g} of theirs; check that it has the same meaning and unit"
             )
-        scaler.loc[column], scaler.scale[column] = source.loc[at], source.scale[at]
+        scaler.loc[column] = loc
+        scaler.scale[column] = scale
     return notes
 
 
@@ -280,7 +296,9 @@ def _parts(
     channels_carried: bool,
     notes: Mapping[str, list[str]],
 ) -> list[Part]:
-    (old, new), (was, is_), config = networks, meanings, networks[1].config
+    old, new = networks
+    was, is_ = meanings
+    config = new.config
     layers = [f"{config.encoder_layers} + {config.decoder_layers} layers", f"{config.head} head"]
     parts = [Part("network", carried=layers)]
     for kind in KINDS:

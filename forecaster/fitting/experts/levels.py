@@ -124,8 +124,9 @@ def level_by_statics(features: Floats, level: Floats) -> tuple[Floats, Floats]:
         return median_weights, median
     distance = level - level.mean()
     best_weights, held_out = median_weights, median
+    gram, identity = centred.T @ centred, np.eye(centred.shape[1])
     for penalty in _PENALTIES:
-        inverse = np.linalg.inv(centred.T @ centred + penalty * np.eye(centred.shape[1]))
+        inverse = np.linalg.inv(gram + penalty * identity)
         leverage = 1 / count + np.einsum("sf,fg,sg->s", centred, inverse, centred)
         weights = inverse @ (centred.T @ distance)
         # A series that alone has a category is met exactly: 0 / 0 but for the bound.
@@ -211,8 +212,8 @@ def _static_features(network: Network, experts: Experts, panel: Panel) -> Floats
     """[S, F] features of the statics of each series."""
     numbers = torch.from_numpy(panel.static)
     numbers = network.embedding.static_scaler(numbers, ~numbers.isnan())
-    codes = torch.from_numpy(panel.static_codes.astype(np.int64)).clamp_(min=0)  # −1 = empty
-    return experts.statics(codes, numbers).double().numpy()
+    codes = np.maximum(panel.static_codes.astype(np.int64), 0)  # −1 = empty
+    return experts.statics(torch.from_numpy(codes), numbers).double().numpy()
 
 
 def _step_features(network: Network, experts: Experts, panel: Panel, rows: Int64) -> Floats:
@@ -222,6 +223,9 @@ def _step_features(network: Network, experts: Experts, panel: Panel, rows: Int64
     known = torch.from_numpy(panel.values[rows][..., columns])
     known = network.embedding.known_scaler(known, ~known.isnan())
     columns = [schema.code_columns.index(name) for name in schema.known_category]
-    codes = torch.from_numpy(panel.codes[rows][..., columns].astype(np.int64)).clamp_(min=0)
-    phase = panel.calendar.phase(panel.time[rows.flatten()]).reshape(*rows.shape, -1)
-    return experts.steps(torch.from_numpy(phase).float(), known, codes).double().numpy()
+    codes = panel.codes[rows][..., columns].astype(np.int64)
+    codes = np.maximum(codes, 0)  # −1 = empty
+    phase = torch.from_numpy(panel.calendar.phase(panel.time[rows.flatten()]))
+    phase = phase.float().reshape(*rows.shape, -1)  # [S, T, cycle]
+    features = experts.steps(phase, known, torch.from_numpy(codes))
+    return features.double().numpy()
