@@ -126,7 +126,7 @@ def _run(interrupt: Interrupt) -> int:
     else:
         return code or 0
     if not interrupt.came:  # else the fault is a consequence of Ctrl-C
-        for line in visible(message).split("\n"):
+        for line in visible(message).splitlines():  # none of an error that another rank reports
             typer.echo(f"error: {line}", err=True)
     return 2
 
