@@ -9,30 +9,17 @@ Scalers and categories come from training rows only; the same seed gives the sam
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import torch
-
 from forecaster.config import Config, Plan, needs_maps, parse_plan, required_horizon
 from forecaster.errors import ConfigError
-from forecaster.evaluation.backtest import score_forecasts
-from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL, RIDGE
 from forecaster.fitting.experts.levels import learn_levels
 from forecaster.fitting.experts.linear_settings import choose_linear, linear_settings
 from forecaster.fitting.experts.pool import pool_settings, smallest
-from forecaster.fitting.members import (
-    Trainings,
-    choose_ensemble_weights,
-    choose_network_weights,
-    curves_of,
-    experts_alone,
-    mean_weight,
-    member_metrics,
-    trains_network,
-)
+from forecaster.fitting.held_out import calibrated, mean_weights, validation_scores
+from forecaster.fitting.members import Trainings, curves_of, member_metrics, trains_network
+from forecaster.fitting.mixture import choose_ensemble_weights, choose_network_weights, experts_alone
 from forecaster.fitting.train import NO_CONTEXT, TrainingContext, training_ranks
 from forecaster.fitting.versions import versions
 from forecaster.fitting.warm_start import (
@@ -42,9 +29,6 @@ from forecaster.fitting.warm_start import (
     with_words_of,
 )
 from forecaster.forecast.artifact import Artifact, shape_of
-from forecaster.forecast.calibrate import CalibrationSet, calibrate
-from forecaster.forecast.forecast import known_forecast
-from forecaster.forecast.predictor import Predictor
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.experts import CUTOFFS
 from forecaster.model.size import SIZES, check_memory, check_work
@@ -52,13 +36,7 @@ from forecaster.panel.audit import default_patch
 from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
 from forecaster.panel.periods import find_periods
-from forecaster.windows.datamodule import WindowSequence
-from forecaster.windows.index import Int64, even_draw
 from forecaster.windows.split import Split, split_panel
-from forecaster.windows.store import WindowStore
-
-_CALIBRATION_CELLS = 1 << 23  # quantiles; more cutoffs are thinned evenly
-_MEASURED_WINDOWS, _MEASURED_BATCH = 512, 128
 
 
 def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tuple[Plan, Split]:
@@ -168,22 +146,22 @@ def fit_panel(
         )
         with context.stage("calibrating quantiles"):
             artifact = calibrated(artifact, panel, split)
-        found = artifact.metrics | member_metrics(members, weights)
-        found |= _expert_weights(artifact.ensemble, trainings.store, split)
+        metrics = artifact.metrics | member_metrics(members, weights)
+        metrics |= mean_weights(artifact.ensemble, trainings.store, split)
         if len(split.validation_windows):
             with context.stage("scoring the validation windows"):
-                found["validation"] = _validate(artifact, panel, split, context)
+                metrics["validation"] = validation_scores(artifact, panel, split, context)
             if plan.fit.refit and not members[-1].ended:
                 members = trainings.refitted(plan, members)
                 networks = [member.network for member in members]
                 artifact = replace(artifact, ensemble=artifact.ensemble.with_members(networks))
-                found["curves"] |= curves_of((one.name, one.curves) for one in members)
+                metrics["curves"] |= curves_of((one.name, one.curves) for one in members)
             elif plan.fit.refit is None and experts_alone(networks):
                 trainings.solve_again(plan, networks)
             else:
                 for network in networks:
                     learn_levels(network, panel, panel.last_observed + 1)
-    return replace(artifact, metrics=found)
+    return replace(artifact, metrics=metrics)
 
 
 def with_found_cycles(panel: Panel, config: Config) -> Panel:
@@ -203,29 +181,6 @@ def with_found_cycles(panel: Panel, config: Config) -> Panel:
         shared = panel.schema.time is not None or panel.n_series == 1
         periods = tuple(sorted(period.steps for period in found)) if shared else ()
     return panel.with_cycles(calendar.season or found[0].steps, periods)
-
-
-def calibrated(artifact: Artifact, panel: Panel, split: Split) -> Artifact:
-    """Returns the artifact with conformal factors of the calibration windows, and their metrics."""
-    if len(split.calibration_windows) == 0 or uncalibrated(artifact.plan) is not None:
-        return artifact
-    levels = artifact.plan.model.quantile_levels
-    factors, effect = calibrate(_calibration_set(artifact, panel, split), levels)
-    applied = torch.from_numpy(factors) if effect["strength"] else None
-    return replace(
-        artifact,
-        ensemble=artifact.ensemble.with_factors(applied),
-        metrics=artifact.metrics | {"calibration": effect},
-    )
-
-
-def uncalibrated(plan: Plan) -> str | None:
-    """Returns why quantiles are not calibrated; None = they can be."""
-    if plan.fit.calibration is None:
-        return "fit.calibration is null"
-    if len(plan.model.quantile_levels) == 1:
-        return "the median alone has no band"
-    return None
 
 
 def _lengths(config: Config, horizon: int, panel: Panel) -> tuple[int, int]:
@@ -261,77 +216,3 @@ def _check_tokens(plan: Plan) -> None:
             f"(horizon {plan.horizon} in patches of {model.decoder_patch}): give one for each, or one "
             "for all"
         )
-
-
-def _validate(
-    artifact: Artifact, panel: Panel, split: Split, context: TrainingContext
-) -> dict[str, Any]:
-    """Scores of the validation windows: the model, its linear expert and cheap baselines."""
-    series, cutoff = _cutoffs(split, split.validation_windows)
-    models = {MODEL: artifact}
-    linear = artifact.ensemble.experts_only("linear")
-    if linear is not None:
-        models[RIDGE] = replace(artifact, ensemble=linear)
-    levels = artifact.plan.model.quantile_levels
-    forecasts = {
-        name: known_forecast(
-            panel, series, cutoff, Predictor(model).quantiles(panel, series, cutoff), levels
-        )
-        for name, model in models.items()
-    }
-    # Costly baselines are left to backtests.
-    backtest = score_forecasts([forecasts], CHEAP_BASELINES)
-    context.validated(backtest)
-    scores = {
-        model: {name: value for name, value in own.items() if name not in ("skill_low", "skill_high")}
-        for model, own in backtest.scores.items()
-    }
-    # Identifies the windows, so that scores of two models are compared on the same ones only.
-    digest = hashlib.sha256(np.stack([series, cutoff]).astype("<i8").tobytes()).hexdigest()[:16]
-    return {"windows": len(series), "cutoffs": digest, "cells": backtest.scored, "scores": scores}
-
-
-def _cutoffs(split: Split, numbers: Int64) -> Int64:
-    """[2, n] series and row of the cutoffs of validation windows, each once."""
-    series, _, cutoff = split.validation.locate(numbers)
-    return np.unique(np.stack([series, cutoff]), axis=1)
-
-
-def _calibration_set(artifact: Artifact, panel: Panel, split: Split) -> CalibrationSet:
-    """Uncalibrated quantiles and the truth at calibration cutoffs, fewer where cells are many, in scaled units."""
-    found, levels = _cutoffs(split, split.calibration_windows), artifact.plan.model.quantile_levels
-    most = max(10, _CALIBRATION_CELLS // (artifact.horizon * panel.n_channels * len(levels)))
-    if found.shape[1] > most:
-        found = found[:, np.linspace(0, found.shape[1] - 1, most).round().astype(np.int64)]
-    series, cutoff = found
-    bare = Ensemble(artifact.ensemble.networks, artifact.ensemble.weights)
-    predictor = Predictor(replace(artifact, ensemble=bare))
-    quantiles = predictor.quantiles(panel, series, cutoff)
-    ahead = cutoff[:, None] + np.arange(1, artifact.horizon + 1)
-    scale = predictor.scales(panel, series, cutoff)
-    actual = panel.values[ahead, : panel.n_channels]
-    scaled = [scale.apply(torch.from_numpy(part)).double().numpy() for part in (quantiles, actual)]
-    step = np.round((panel.time[cutoff] - panel.time[cutoff].min()) / panel.calendar.step)
-    return CalibrationSet(scaled[0], scaled[1], series, step.astype(np.int64))
-
-
-@torch.no_grad()
-def _expert_weights(ensemble: Ensemble, store: WindowStore, split: Split) -> dict[str, Any]:
-    """The mean weights of network and experts over validation windows, else over training windows."""
-    members = ensemble.networks
-    names, own = members[0].config.experts, torch.tensor(ensemble.weights)
-    if not names:
-        return {}
-    index, numbers = split.validation, split.validation_windows
-    if not len(numbers):
-        index, numbers = split.train, np.arange(len(split.train))
-    numbers = numbers[even_draw(len(numbers), _MEASURED_WINDOWS)]
-    found = []
-    for batch in WindowSequence(store, index, numbers, _MEASURED_BATCH):
-        pools = [one.pool(batch.inputs, one.scale(batch.inputs)) for one in members]
-        found.append(torch.stack([pool.evidence.weights.mean(dim=1) for pool in pools], dim=-1) @ own)
-    mean = torch.cat(found).mean(dim=0).tolist()
-    return {
-        "network_weight": float(torch.tensor([mean_weight(one) for one in members]) @ own),
-        "expert_weights": dict(zip(names, mean, strict=True)),
-    }

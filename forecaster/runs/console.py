@@ -177,7 +177,7 @@ class Screen(Console):
 
     def print_plan(self, panel: Panel, plan: Plan, split: Split) -> None:
         """Prints what will be trained on what."""
-        from forecaster.fitting.fit import uncalibrated
+        from forecaster.fitting.held_out import uncalibrated
         from forecaster.fitting.members import trains_network
 
         text = panel.calendar.text

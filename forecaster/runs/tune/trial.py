@@ -35,7 +35,7 @@ from forecaster.evaluation.label_scores import NETWORK
 from forecaster.evaluation.metrics import Scores
 from forecaster.fitting.fit import fit_panel, resolve, with_found_cycles
 from forecaster.fitting.labels import fit_labels, resolve_labels
-from forecaster.fitting.members import NETWORK_WEIGHTS
+from forecaster.fitting.mixture import NETWORK_WEIGHTS
 from forecaster.fitting.train import TrainingContext
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast
