@@ -10,9 +10,8 @@ Scalers and categories come from training rows only; the same seed gives the sam
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-from forecaster.config import Config, Plan, needs_maps, parse_plan, required_horizon
+from forecaster.config import Config, FitPlan, ModelConfig, ModelPlan, Plan, required_horizon
 from forecaster.errors import ConfigError
 from forecaster.fitting.experts.levels import learn_levels
 from forecaster.fitting.experts.linear_settings import choose_linear, linear_settings
@@ -22,12 +21,7 @@ from forecaster.fitting.members import Trainings, curves_of, member_metrics, tra
 from forecaster.fitting.mixture import choose_ensemble_weights, choose_network_weights, experts_alone
 from forecaster.fitting.train import NO_CONTEXT, TrainingContext, training_ranks
 from forecaster.fitting.versions import versions
-from forecaster.fitting.warm_start import (
-    check_start,
-    seen_until,
-    started_config,
-    with_words_of,
-)
+from forecaster.fitting.warm_start import check_start, seen_until, started_config, with_words_of
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.experts import CUTOFFS
@@ -53,53 +47,58 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
     """
     config = started_config(config, start)
     horizon = required_horizon(config)
-    model, fit = config.model, config.fit
-    context, patch = _lengths(config, horizon, panel)
-    least_width, least_steps, least_batch = SIZES[0][1:]
-    unit = 2 * model.heads  # each head has pairs of numbers, which sinusoids need
-    settled: dict[str, Any] = {
-        "patch": patch,
-        "decoder_patch": min(patch, horizon),
-        "width": model.width or -(-least_width // unit) * unit,
-        "context_length": context,
-        "attention_length": context,
-        **pool_settings(model, panel, horizon),
-    }
-    if needs_maps(settled["experts"]):
-        back = CUTOFFS * settled["cutoff_spacing"]
-        settled |= linear_settings(model, panel, context, back)
-    trained = {"steps": fit.steps or least_steps, "batch_size": fit.batch_size or least_batch}
-    plan = settled_plan(panel, config, {"periods": panel.calendar.periods}, settled, trained)
-    _check_tokens(plan)
+    attention_length, patch = _lengths(config, horizon, panel)
+    pool = pool_settings(config.model, panel, horizon)
+    context_length = attention_length
+    if pool.needs_maps:
+        linear = linear_settings(config.model, panel, attention_length)
+        pool = pool.with_linear(linear)
+        # The linear expert reads as many steps at each of the earlier cutoffs.
+        context_length = max(*linear.lookbacks, attention_length) + CUTOFFS * pool.cutoff_spacing
+    least = SIZES[0]
+    model = config.model.settled(
+        width=_width(config.model, least.width),
+        context_length=context_length,
+        attention_length=attention_length,
+        patch=patch,
+        decoder_patch=min(patch, horizon),
+        pool=pool,
+    )
+    fit = config.fit.settled(
+        steps=config.fit.steps or least.steps,
+        batch_size=config.fit.batch_size or least.batch_size,
+    )
+    plan = settled_plan(panel, config, model, fit)
+    _check_tokens(plan, config.model.ridge_alpha)
+    # The split does not depend on the sizes, which depend on the number of its windows.
     split = split_panel(panel, plan)
-    windows = len(split.train) * (panel.n_channels if model.channel_attention else 1)
-    width, steps, batch = next(sizes for below, *sizes in SIZES if below is None or windows < below)
-    plan = plan.with_model(width=model.width or -(-width // unit) * unit)
-    plan = plan.with_fit(steps=fit.steps or steps, batch_size=fit.batch_size or batch)
+    plan = _with_sizes(plan, config, len(split.train), panel.n_channels)
     if start is not None:
         check_start(panel, plan, start)
-    if not trains_network(plan, split) and start is None:
+    elif not trains_network(plan, split):
         plan = smallest(plan)
-    check_memory(plan.model, shape_of(panel, plan.horizon))
-    check_work(plan.model, plan.horizon, plan.fit.ensemble_size)
+    check_memory(plan.model, shape_of(panel, horizon))
+    check_work(plan.model, horizon, plan.fit.ensemble_size)
     return choose_linear(panel, plan, split), split
 
 
-def settled_plan(
-    panel: Panel, config: Config, data: dict[str, Any], model: dict[str, Any], fit: dict[str, Any]
-) -> Plan:
-    """Returns the plan of a request: settings as given, and roles, step and season of the table."""
+def settled_plan(panel: Panel, config: Config, model: ModelPlan, fit: FitPlan) -> Plan:
+    """Returns the plan of a request: its parts as settled, and roles, step and season of the table."""
     schema = panel.schema.as_read
     roles = ("series", "target", "known", "past", "static", "layout")
-    read = {name: getattr(schema, name) for name in roles} | {
+    data = {name: getattr(schema, name) for name in roles} | {
         "time": schema.time or "row",
         "freq": None if config.data.resample else schema.freq,
         "season_length": panel.calendar.season,
+        "periods": panel.calendar.periods,
     }
-    settled = config.model_dump(exclude={"tracking"}) | {"horizon": config.horizon or 0}
-    for section, own in {"data": read | data, "model": model, "fit": fit}.items():
-        settled[section] |= own
-    return parse_plan(settled, "config")
+    return Plan(
+        horizon=config.horizon or 0,
+        data=config.data.settled(**data),
+        target=config.target,
+        model=model,
+        fit=fit,
+    )
 
 
 def fit_panel(
@@ -200,7 +199,25 @@ def _lengths(config: Config, horizon: int, panel: Panel) -> tuple[int, int]:
     return max(2, context), patch
 
 
-def _check_tokens(plan: Plan) -> None:
+def _width(model: ModelConfig, default: int) -> int:
+    """The requested width, else the default, rounded up to what the heads divide."""
+    unit = 2 * model.heads  # each head has pairs of numbers, which sinusoids need
+    return model.width or -(-default // unit) * unit
+
+
+def _with_sizes(plan: Plan, config: Config, windows: int, channels: int) -> Plan:
+    """The plan with a width, steps and a batch size for so many training windows."""
+    if plan.model.channel_attention:
+        windows *= channels
+    size = next(size for size in SIZES if size.windows is None or windows < size.windows)
+    plan = plan.with_model(width=_width(config.model, size.width))
+    return plan.with_fit(
+        steps=config.fit.steps or size.steps,
+        batch_size=config.fit.batch_size or size.batch_size,
+    )
+
+
+def _check_tokens(plan: Plan, alphas: float | tuple[float, ...] | None) -> None:
     """Refuses patches, penalties and positions that context and horizon do not fit."""
     model = plan.model
     length = model.attention_length or model.context_length
@@ -210,9 +227,9 @@ def _check_tokens(plan: Plan) -> None:
             f"shorten the patch, or lengthen the context"
         )
     ahead = -(-plan.horizon // model.decoder_patch)
-    if isinstance(model.ridge_alpha, tuple) and len(model.ridge_alpha) != ahead:
+    if isinstance(alphas, tuple) and len(alphas) != ahead:
         raise ConfigError(
-            f"model: {len(model.ridge_alpha)} values of ridge_alpha for {ahead} horizon patches "
+            f"model: {len(alphas)} values of ridge_alpha for {ahead} horizon patches "
             f"(horizon {plan.horizon} in patches of {model.decoder_patch}): give one for each, or one "
             "for all"
         )

@@ -86,7 +86,7 @@ def validation_scores(
 def mean_weights(ensemble: Ensemble, store: WindowStore, split: Split) -> dict[str, Any]:
     """Returns the mean weights of network and experts over validation windows, else over training windows."""
     networks = ensemble.networks
-    names = networks[0].config.experts
+    names = networks[0].config.pool.experts
     if not names:
         return {}
     index, numbers = split.validation, split.validation_windows

@@ -193,7 +193,7 @@ def trains_network(plan: Plan, split: Split) -> bool:
     Unvalidated it was no safe half of the forecast: on 18 monthly rows with horizon 12 the error was 1.4 to
     1.7 times that of seasonal naive in three of six tables.
     """
-    experts = plan.model.experts
+    experts = plan.model.pool.experts
     return not experts or (len(experts) > 1 and len(split.validation_windows) > 0)
 
 

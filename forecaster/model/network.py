@@ -51,7 +51,7 @@ class Network(nn.Module):
         self.head = make_head(config)
         self.output = nn.Linear(config.width, config.decoder_patch * self.head.size)
         self.experts: Experts | None = None
-        if config.experts:
+        if config.pool.experts:
             self.experts = Experts(config, shape)
             self.network_weight = nn.Buffer(torch.ones(shape.channels + 1))
             """[C + 1] weight of the network in the forecast of each channel; the rest is the experts'."""

@@ -182,7 +182,10 @@ class Screen(Console):
 
         text = panel.calendar.text
         model = plan.model
-        read, trained = max(model.context_length, model.history_length), trains_network(plan, split)
+        read, trained = (
+            max(model.context_length, model.pool.history_length),
+            trains_network(plan, split),
+        )
         parts = [f"horizon {plan.horizon}"]
         if trained:
             parts += [
@@ -191,9 +194,9 @@ class Screen(Console):
                 f"width {model.width}",
                 f"{model.encoder_layers} + {model.decoder_layers} layers",
             ]
-        if model.experts:
-            one, *others = model.experts
-            experts = number_of(len(model.experts), "expert") if others else one
+        if model.pool.experts:
+            one, *others = model.pool.experts
+            experts = number_of(len(model.pool.experts), "expert") if others else one
             parts.append(f"{experts} on {read:,} steps{', without a network' * (not trained)}")
         self.print_line(" · ".join(parts))
         train, held, every = len(split.train), len(split.validation_windows), len(split.validation)
@@ -214,7 +217,7 @@ class Screen(Console):
             f"trains on {train:,} windows until {text(split.end)}; no rows to set aside for validation"
         )
         self.print_line(line + ", so all steps are run and the last weights kept" * trained)
-        if len(model.experts) > 1:
+        if len(model.pool.experts) > 1:
             self.print_notice("network weight 0 %: nothing to validate it")
         elif trained:
             self.print_notice("nothing validates the network, and nothing else forecasts")

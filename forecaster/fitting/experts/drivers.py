@@ -86,8 +86,8 @@ def solve_arx(
     assert experts.linear is not None
     arx.used.zero_()
     arx.maps.zero_()
-    lags = plan.model.driver_length - experts.cutoff_span  # the rest is for earlier cutoffs
-    columns = [panel.schema.columns.index(name) for name in plan.model.drivers]
+    lags = plan.model.pool.driver_length - experts.cutoff_span  # the rest is for earlier cutoffs
+    columns = [panel.schema.columns.index(name) for name in plan.model.pool.drivers]
     candidates = 2 * lags * len(columns)
     series, cutoff = _drawn(index, min(_ROWS, _CELLS // candidates))
     values = panel.values[cutoff][:, columns]
