@@ -68,7 +68,6 @@ def task(windows: int, horizon: int, context: int, device: str) -> tuple[Network
         decoder="autoregressive",
         decoder_layers=2,
         context_length=context,
-        history_length=1,
         patch=1,
         decoder_patch=1,
     )

@@ -21,6 +21,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ ROOT = Path(__file__).resolve().parents[1]
 BEFORE = "4ccf377"
 """The commit before the first of the rooms' new order."""
 DATA = ("data/demo.csv", "--future", "data/demo_future.csv")
+GOLDEN = "tests/golden/format-*"
+"""One folder in each tree: that of the format it reads."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +64,8 @@ CASES = (
     ),
     Case(
         "golden",
-        predict=(
-            "tests/golden/format-6/table.csv",
-            "--future",
-            "tests/golden/format-6/future.csv",
-        ),
-        model="tests/golden/format-6/model",
+        predict=(f"{GOLDEN}/table.csv", "--future", f"{GOLDEN}/future.csv"),
+        model=f"{GOLDEN}/model",
     ),
 )
 
@@ -74,7 +73,8 @@ CASES = (
 def run(tree: Path, arguments: Sequence[str]) -> None:
     """Runs a verb of the package in a tree; its paths are relative to the tree."""
     environment = os.environ | {"PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "forecaster", *arguments]
+    words = (glob(word, root_dir=tree)[0] if word.startswith(GOLDEN) else word for word in arguments)
+    command = [sys.executable, "-m", "forecaster", *words]
     done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{tree}: forecaster {' '.join(arguments)}\n{done.stdout}{done.stderr}")

@@ -61,11 +61,13 @@ Expert = Literal[
     "arx",
 ]
 """Closed-form forecasts, in the order of a pool."""
+_Penalty = Annotated[float, Field(ge=0)]
 _Bound = Annotated[float, Field(ge=-3e38, le=3e38)]  # as numbers of tables are
 LONGEST = 1_000_000
 """Steps or tokens; larger numbers are typing errors, or meant to fill the memory."""
 WIDEST, DEEPEST, MANY = 65_536, 1000, 1_000_000_000
 """The same for the size of a token, for layers, and for what is only counted."""
+_Steps = Annotated[int, Field(ge=1, le=LONGEST)]
 
 _Parsed = TypeVar("_Parsed", bound="Section")
 
@@ -167,6 +169,10 @@ class DataConfig(Section):
             )
         return self
 
+    def settled(self, **values: Any) -> DataConfig:
+        """Returns these settings, some of them replaced by what the table has."""
+        return _parsed(DataConfig, self.model_dump() | values, "config", section="data")
+
 
 class TargetConfig(Section):
     """Bounds and rounding of forecasts."""
@@ -189,8 +195,8 @@ class TargetConfig(Section):
         return self
 
 
-class ModelConfig(Section):
-    """The network. The config chooses; there is no class per variant."""
+class NetworkSettings(Section):
+    """What a request and its plan say of a network; a plan narrows what a request may leave open."""
 
     width: int | None = Field(64, ge=4, le=WIDEST)
     """Size of a token; null = chosen from the number of training windows."""
@@ -218,26 +224,15 @@ class ModelConfig(Section):
     """Steps before the cutoff that attention reads; null = chosen from the horizon and the season."""
     scale_length: int | None = Field(None, ge=2, le=LONGEST)
     """Steps before the cutoff whose mean and spread scale a window; null = the whole context."""
-    experts: tuple[Expert, ...] | None = None
-    """Closed-form forecasts beside the network, as [ets, linear]; null = all that suit the table, [] = none."""
-    lookbacks: tuple[Annotated[int, Field(ge=1, le=LONGEST)], ...] | None = Field(None, max_length=32)
-    """Steps before the cutoff that the linear expert reads, one map each, averaged; null = chosen."""
-    linear_units: Literal["window", "training", "season"] | Annotated[int, Field(ge=1, le=LONGEST)] = (
-        "window"
-    )
-    """Units of the linear maps. window: spread of the context; training: spread of the channel's
-    training rows; season, or a number of steps: mean distance of values so far apart, as in MASE."""
-    ridge_alpha: Annotated[float, Field(ge=0)] | tuple[Annotated[float, Field(ge=0)], ...] | None = None
-    """Ridge penalty of the linear maps per training window, or one per horizon patch; null = chosen."""
     patch: int | None = Field(None, ge=1, le=LONGEST)
     """Steps per token of the context and of the horizon; null = chosen from the season."""
     decoder: Literal["direct", "autoregressive"] = "direct"
     """direct: all leads in one pass; autoregressive: patch after patch, as sample paths."""
     decoder_mask: Literal["causal", "full"] = "causal"
     """causal: leads of a patch ignore everything after it; full: all covariates are known at once."""
-    head: Literal["quantile", "student_t", "binned"] = "quantile"
+    head: Literal["quantile", "student_t", "binned", "classes", "step_classes"] = "quantile"
     """Distribution of a value. quantile: free in shape; student_t: heavy tails; binned: a vocabulary
-    of scaled values."""
+    of scaled values; of labels, classes of a series or of each step."""
     quantile_levels: tuple[float, ...] = Field(
         (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9), max_length=1000
     )
@@ -262,14 +257,6 @@ class ModelConfig(Section):
                 f"attention_size {self.attention_size} has no effect with attention full: take null, "
                 "or attention local, sparse or low_rank"
             )
-        if self.experts and (self.head != "quantile" or self.decoder != "direct"):
-            raise ValueError(
-                "experts forecast quantiles of all leads at once, which does not go with head "
-                f"{self.head} and decoder {self.decoder}: take experts [], or head quantile and "
-                "decoder direct"
-            )
-        if self.experts and len(set(self.experts)) < len(self.experts):
-            raise ValueError(f"experts {list(self.experts)} names one twice")
         if self.decoder == "autoregressive":
             self._check_autoregressive()
         levels = self.quantile_levels
@@ -300,6 +287,47 @@ class ModelConfig(Section):
             raise ValueError(
                 f"patch {self.patch}: an autoregressive binned head reads one value per token, patch 1"
             )
+
+    def _check_experts(self, experts: Sequence[Expert]) -> None:
+        if experts and (self.head != "quantile" or self.decoder != "direct"):
+            raise ValueError(
+                "experts forecast quantiles of all leads at once, which does not go with head "
+                f"{self.head} and decoder {self.decoder}: take experts [], or head quantile and "
+                "decoder direct"
+            )
+        if len(set(experts)) < len(experts):
+            raise ValueError(f"experts {list(experts)} names one twice")
+
+
+class ModelConfig(NetworkSettings):
+    """The network. The config chooses; there is no class per variant."""
+
+    head: Literal["quantile", "student_t", "binned"] = "quantile"
+    """Distribution of a value. quantile: free in shape; student_t: heavy tails; binned: a vocabulary
+    of scaled values."""
+    experts: tuple[Expert, ...] | None = None
+    """Closed-form forecasts beside the network, as [ets, linear]; null = all that suit the table, [] = none."""
+    lookbacks: tuple[_Steps, ...] | None = Field(None, max_length=32)
+    """Steps before the cutoff that the linear expert reads, one map each, averaged; null = chosen."""
+    linear_units: Literal["window", "training", "season"] | _Steps = "window"
+    """Units of the linear maps. window: spread of the context; training: spread of the channel's
+    training rows; season, or a number of steps: mean distance of values so far apart, as in MASE."""
+    ridge_alpha: _Penalty | tuple[_Penalty, ...] | None = None
+    """Ridge penalty of the linear maps per training window, or one per horizon patch; null = chosen."""
+
+    @model_validator(mode="after")
+    def _experts_suit(self) -> Self:
+        self._check_experts(self.experts or ())
+        return self
+
+    def settled(self, **numbers: Any) -> ModelPlan:
+        """Returns the plan of the network: these settings, some of them replaced by settled numbers.
+
+        Raises:
+            ConfigError: a number is out of its bounds.
+        """
+        settings = {name: getattr(self, name) for name in NetworkSettings.model_fields}
+        return _parsed(ModelPlan, settings | numbers, "config", section="model")
 
 
 class FitConfig(Section):
@@ -338,6 +366,10 @@ class FitConfig(Section):
     adapters: int | None = Field(None, ge=1, le=WIDEST)
     """Rank of the changes that attention and feed-forward matrices may learn, the weights a fit starts
     from (`--from`) staying as they are. Null = off: they learn whole."""
+
+    def settled(self, **numbers: Any) -> FitPlan:
+        """Returns the plan of a training: these settings, some of them replaced by settled numbers."""
+        return _parsed(FitPlan, self.model_dump() | numbers, "config", section="fit")
 
 
 FORECAST_SETTINGS = (
@@ -404,65 +436,90 @@ class Config(Section):
         return parse_config(merged, source="config")
 
 
-class ModelPlan(ModelConfig):
-    """The network with all numbers settled; what network code reads."""
+class LinearPlan(Section):
+    """What the linear expert reads, with all numbers settled; `arx` corrects its forecast."""
+
+    lookbacks: tuple[_Steps, ...] = Field(min_length=1, max_length=32)
+    """Steps before the cutoff, one map each, averaged."""
+    units: Literal["window", "training"] | _Steps = "window"
+    """As requested; a season is its number of steps."""
+    ridge_alpha: _Penalty | tuple[_Penalty, ...] | None = None
+    """Ridge penalty per training window, or one per horizon patch; None until it is chosen."""
+    lags: tuple[int, ...] = ()
+    """Steps before the horizon from which known covariates are read once more."""
+    phases: _Steps = 1
+    """Steps of the shortest calendar cycle, where each has maps of its own."""
+    calendar: bool = False
+    """Whether maps read where in each calendar cycle the cutoff falls."""
+    period: int | None = None
+    """Steps of a cycle: each map is averaged with one that reads whole cycles back alone."""
+    spans: tuple[int | None, ...] | None = None
+    """Training steps, counted from the last, that maps are solved on, averaged; None = all."""
+
+
+class ExpertPlan(Section):
+    """The pool of experts, with all numbers settled."""
+
+    experts: tuple[Expert, ...] = ()
+    """In the order of a pool; none where the network forecasts alone."""
+    history_length: _Steps = 1
+    """Steps before the cutoff that experts read; a constant context takes its spread from them."""
+    memory: _Steps = 1
+    """Steps before each of the cutoffs that experts are compared at."""
+    cutoff_spacing: _Steps = 1
+    """Steps between these cutoffs."""
+    seasons: tuple[_Steps, Annotated[int, Field(ge=0, le=LONGEST)]] = (1, 0)
+    """Steps of the main season, and of a longer one; 0 = none."""
+    band_phases: _Steps = 1
+    """Parts of the main season, the first cycle, at which the bands of experts have widths of their own."""
+    drivers: tuple[str, ...] = ()
+    """Covariates and targets that the expert `arx` may read for each target."""
+    driver_length: _Steps = 1
+    """Steps before the cutoff for which they are cut out."""
+    driver_units: Literal["training", "window"] = "training"
+    """Whether their mean, and the unit of what they do, are those of the training rows or of the window."""
+    linear: LinearPlan | None = None
+    """None = no linear maps are solved."""
+
+    @property
+    def needs_maps(self) -> bool:
+        """Whether some expert needs linear maps."""
+        return not {"linear", "arx"}.isdisjoint(self.experts)
+
+    def with_linear(self, linear: LinearPlan) -> ExpertPlan:
+        """Returns a copy with another plan of the linear expert."""
+        return self.model_copy(update={"linear": linear})
+
+
+class ModelPlan(NetworkSettings):
+    """The network and its experts with all numbers settled; what network code reads."""
 
     width: int = Field(64, ge=4, le=WIDEST)
     context_length: int = Field(ge=2, le=LONGEST)
     """Steps of a window before the cutoff: what attention and the linear expert read."""
-    attention_length: int | None = Field(None, ge=1, le=LONGEST)
+    attention_length: _Steps | None = None
     """Steps before the cutoff that attention reads; None = all."""
-    patch: int = Field(ge=1, le=LONGEST)
-    decoder_patch: int = Field(ge=1, le=LONGEST)
+    patch: _Steps
+    decoder_patch: _Steps
     """Steps per token of the horizon: `patch`, or the whole of a shorter horizon."""
-    head: Literal["quantile", "student_t", "binned", "classes", "step_classes"] = "quantile"  # type: ignore[assignment]
-    """That of the request; with labels: classes of a series, or of each step."""
-    experts: tuple[Expert, ...] = ()
-    history_length: int = Field(ge=1, le=LONGEST)
-    """Steps before the cutoff that experts read."""
-    memory: int = Field(1, ge=1, le=LONGEST)
-    """Steps before each of the cutoffs that experts are compared at."""
-    cutoff_spacing: int = Field(1, ge=1, le=LONGEST)
-    """Steps between these cutoffs."""
-    seasons: tuple[Annotated[int, Field(ge=1, le=LONGEST)], Annotated[int, Field(ge=0, le=LONGEST)]] = (
-        1,
-        0,
-    )
-    """Steps of the main season, and of a longer one; 0 = none."""
-    band_phases: int = Field(1, ge=1, le=LONGEST)
-    """Parts of the main season, the first cycle, at which the bands of experts have widths of their own."""
-    drivers: tuple[str, ...] = ()
-    """Covariates and targets that the expert `arx` may read for each target."""
-    driver_length: int = Field(1, ge=1, le=LONGEST)
-    """Steps before the cutoff for which they are cut out."""
-    driver_units: Literal["training", "window"] = "training"
-    """Whether their mean, and the unit of what they do, are those of the training rows or of the window."""
-    linear_units: Literal["window", "training"] | int = "window"
-    linear_lags: tuple[int, ...] = ()
-    """Steps before the horizon from which the linear expert reads known covariates once more."""
-    linear_phases: int = Field(1, ge=1, le=LONGEST)
-    """Places of the shortest calendar cycle that have linear maps of their own."""
-    linear_calendar: bool = False
-    """Whether linear maps read where in each calendar cycle the cutoff falls."""
-    linear_period: int | None = None
-    """Steps of a cycle: each linear map is averaged with one that reads whole cycles back alone."""
-    linear_spans: tuple[int | None, ...] | None = None
-    """Training steps, counted from the last, that linear maps are solved on, averaged; None = all."""
+    pool: ExpertPlan = ExpertPlan()
+    """The experts, and what they read."""
+
+    @model_validator(mode="after")
+    def _experts_suit(self) -> Self:
+        self._check_experts(self.pool.experts)
+        return self
 
     @property
-    def has_linear(self) -> bool:
-        """Whether linear maps are solved."""
-        return needs_maps(self.experts)
+    def linear(self) -> LinearPlan:
+        """What the linear expert reads; only of a pool that needs maps."""
+        assert self.pool.linear is not None
+        return self.pool.linear
 
     @property
     def feed_forward(self) -> int:
         """Hidden size of the feed-forward layers."""
         return (2 if self.style == "modern" else 4) * self.width
-
-
-def needs_maps(experts: Sequence[Expert]) -> bool:
-    """Returns whether some of the experts need linear maps; `arx` corrects their forecast."""
-    return not {"linear", "arx"}.isdisjoint(experts)
 
 
 class FitPlan(FitConfig):
@@ -498,8 +555,14 @@ class Plan(Section):
 
     def as_config(self, tracking: TrackingConfig) -> Config:
         """Returns the settings that give this plan again."""
-        model = {name: getattr(self.model, name) for name in ModelConfig.model_fields}
+        pool, linear = self.model.pool, self.model.pool.linear
+        model = {name: getattr(self.model, name) for name in NetworkSettings.model_fields}
         model["context_length"] = self.model.attention_length or self.model.context_length
+        model["experts"] = pool.experts
+        if linear is not None:
+            model["lookbacks"] = linear.lookbacks
+            model["linear_units"] = linear.units
+            model["ridge_alpha"] = linear.ridge_alpha
         fit = self.fit.model_dump()
         if not self.horizon:  # these follow from the labels
             del model["head"], model["experts"], fit["ensemble_size"]
@@ -515,6 +578,11 @@ class Plan(Section):
     def with_model(self, **settled: Any) -> Plan:
         """Returns a copy with some numbers of the network replaced."""
         return self.model_copy(update={"model": self.model.model_copy(update=settled)})
+
+    def with_linear(self, **settled: Any) -> Plan:
+        """Returns a copy with some numbers of the linear expert replaced; the plan has one."""
+        linear = self.model.linear.model_copy(update=settled)
+        return self.with_model(pool=self.model.pool.with_linear(linear))
 
     def with_fit(self, **settled: Any) -> Plan:
         """Returns a copy with some numbers of the training replaced."""
@@ -571,23 +639,26 @@ def parse_plan(settings: Mapping[str, Any], source: str) -> Plan:
     return _parsed(Plan, settings, source)
 
 
-def _parsed(kind: type[_Parsed], settings: Mapping[str, Any], source: str) -> _Parsed:
+def _parsed(
+    kind: type[_Parsed], settings: Mapping[str, Any], source: str, section: str | None = None
+) -> _Parsed:
+    """The validated settings; `section`: where they stand, in messages."""
     try:
         return kind.model_validate(settings)
     except ValidationError as error:
         faults = error.errors()
-        lines = [f"{source}: {_explain(fault)}" for fault in faults[:_MOST_FAULTS]]
+        lines = [f"{source}: {_explain(fault, kind, section)}" for fault in faults[:_MOST_FAULTS]]
         if len(faults) > _MOST_FAULTS:
             lines.append(f"{source}: and {len(faults) - _MOST_FAULTS:,} more faults")
         raise ConfigError("\n".join(lines)) from None
 
 
-def _explain(fault: Any) -> str:
+def _explain(fault: Any, kind: type[Section], section: str | None) -> str:
     path = [text if (text := str(part)).isprintable() else repr(text) for part in fault["loc"]]
     found = reprlib.repr(fault["input"])[:100]  # bounded: an alias repeats what it names
-    name = ".".join(path) or "config"
+    name = ".".join(path if section is None else (section, *path)) or "config"
     if fault["type"] == "extra_forbidden":
-        near = nearest(path[-1], _names_at(path[:-1]))
+        near = nearest(path[-1], _names_at(kind, path[:-1]))
         hint = f", did you mean '{near}'?" if near else ""
         return f"{name}: unknown setting{hint} (got {found})"
     message = fault["msg"].removeprefix("Value error, ")
@@ -598,11 +669,14 @@ def _explain(fault: Any) -> str:
     return f"{name}: {message} (got {found})"
 
 
-def _names_at(path: list[str]) -> list[str]:
-    section: Any = Config
+def _names_at(kind: type[Section], path: Sequence[str]) -> list[str]:
     for part in path:
-        section = section.model_fields[part].annotation
-    return list(section.model_fields)
+        annotation = kind.model_fields[part].annotation
+        options = (annotation, *get_args(annotation))  # of `LinearPlan | None`
+        (kind,) = (
+            option for option in options if isinstance(option, type) and issubclass(option, Section)
+        )
+    return list(kind.model_fields)
 
 
 def _merge(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:

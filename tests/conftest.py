@@ -38,7 +38,7 @@ jaxtyping.install_import_hook("forecaster.model", "beartype.beartype")
 torch.set_num_threads(1)
 
 from forecaster.cli import main  # noqa: E402
-from forecaster.config import Config, DataConfig, Plan, parse_plan  # noqa: E402
+from forecaster.config import Config, DataConfig, ExpertPlan, Plan  # noqa: E402
 from forecaster.panel.build import open_panel  # noqa: E402
 from forecaster.panel.panel import Panel  # noqa: E402
 
@@ -186,13 +186,16 @@ def make_plan(make_config: Callable[..., Config]) -> Callable[..., Plan]:
     """The factory of plans of the smallest network, with the options of `make_config`."""
 
     def make(horizon: int, **options: object) -> Plan:
-        settings = make_config(horizon, **options).model_dump(exclude={"tracking"})
-        model = settings["model"]
-        model |= {
-            "decoder_patch": min(model["patch"], horizon),
-            "history_length": model["context_length"],
-        }
-        return parse_plan(settings, "plan")
+        config = make_config(horizon, **options)
+        patch, length = config.model.patch, config.model.context_length
+        pool = ExpertPlan(history_length=length)
+        return Plan(
+            horizon=horizon,
+            data=config.data,
+            target=config.target,
+            model=config.model.settled(decoder_patch=min(patch, horizon), pool=pool),
+            fit=config.fit.settled(),
+        )
 
     return make
 

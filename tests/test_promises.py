@@ -103,7 +103,7 @@ def test_1_known_values_beyond_the_horizon_change_nothing():
 
 def test_1_what_is_before_the_steps_that_are_read_changes_nothing():
     model = tiny.model().artifact.plan.model
-    read, table = max(model.context_length, model.history_length), tiny.shop(300)
+    read, table = max(model.context_length, model.pool.history_length), tiny.shop(300)
     before = pl.col("date") < tiny.day(300 - read)
     noised = table.with_columns(
         pl.when(before).then(pl.col(name) * 7 + 1).otherwise(name).alias(name)

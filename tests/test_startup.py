@@ -79,7 +79,7 @@ def test_verbs_load_only_what_they_need(tmp_path):
     tiny.write_tiny(tmp_path / "tiny.yaml")
     heavy = ("torch", "sympy", *TRACKED)  # sympy: torch's compiler
     # As the labels of a saved model are counted before it is loaded.
-    sizes = {"context_length": 16, "history_length": 1, "patch": 4, "decoder_patch": 4}
+    sizes = {"context_length": 16, "patch": 4, "decoder_patch": 4}
     program = (
         "import sys\nfrom forecaster.cli import main\n"
         "def run(*words):\n"

@@ -9,30 +9,16 @@ Scalers and categories come from training rows only; the same seed gives the sam
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
-from typing import Any
 
-import numpy as np
-import torch
-
-from forecaster.config import Config, Plan, needs_maps, parse_plan, required_horizon
+from forecaster.config import Config, FitPlan, ModelPlan, Plan, required_horizon
 from forecaster.errors import ConfigError
-from forecaster.evaluation.backtest import score_forecasts
-from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL, RIDGE
 from forecaster.fitting.experts.levels import learn_levels
 from forecaster.fitting.experts.linear_settings import choose_linear, linear_settings
 from forecaster.fitting.experts.pool import pool_settings, smallest
-from forecaster.fitting.members import (
-    Trainings,
-    choose_ensemble_weights,
-    choose_network_weights,
-    curves_of,
-    experts_alone,
-    mean_weight,
-    member_metrics,
-    trains_network,
-)
+from forecaster.fitting.held_out import calibrated, mean_weights, validation_scores
+from forecaster.fitting.members import Trainings, curves_of, member_metrics, trains_network
+from forecaster.fitting.mixture import choose_ensemble_weights, choose_network_weights, experts_alone
 from forecaster.fitting.train import NO_CONTEXT, TrainingContext, training_ranks
 from forecaster.fitting.versions import versions
 from forecaster.fitting.warm_start import (
@@ -42,9 +28,6 @@ from forecaster.fitting.warm_start import (
     with_words_of,
 )
 from forecaster.forecast.artifact import Artifact, shape_of
-from forecaster.forecast.calibrate import CalibrationSet, calibrate
-from forecaster.forecast.forecast import known_forecast
-from forecaster.forecast.predictor import Predictor
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.experts import CUTOFFS
 from forecaster.model.size import SIZES, check_memory, check_work
@@ -52,13 +35,7 @@ from forecaster.panel.audit import default_patch
 from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
 from forecaster.panel.periods import find_periods
-from forecaster.windows.datamodule import WindowSequence
-from forecaster.windows.index import Int64, even_draw
 from forecaster.windows.split import Split, split_panel
-from forecaster.windows.store import WindowStore
-
-_CALIBRATION_CELLS = 1 << 23  # quantiles; more cutoffs are thinned evenly
-_MEASURED_WINDOWS, _MEASURED_BATCH = 512, 128
 
 
 def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tuple[Plan, Split]:
@@ -75,53 +52,58 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
     """
     config = started_config(config, start)
     horizon = required_horizon(config)
-    model, fit = config.model, config.fit
-    context, patch = _lengths(config, horizon, panel)
-    least_width, least_steps, least_batch = SIZES[0][1:]
-    unit = 2 * model.heads  # each head has pairs of numbers, which sinusoids need
-    settled: dict[str, Any] = {
-        "patch": patch,
-        "decoder_patch": min(patch, horizon),
-        "width": model.width or -(-least_width // unit) * unit,
-        "context_length": context,
-        "attention_length": context,
-        **pool_settings(model, panel, horizon),
-    }
-    if needs_maps(settled["experts"]):
-        back = CUTOFFS * settled["cutoff_spacing"]
-        settled |= linear_settings(model, panel, context, back)
-    trained = {"steps": fit.steps or least_steps, "batch_size": fit.batch_size or least_batch}
-    plan = settled_plan(panel, config, {"periods": panel.calendar.periods}, settled, trained)
-    _check_tokens(plan)
+    attention_length, patch = _lengths(config, horizon, panel)
+    pool = pool_settings(config.model, panel, horizon)
+    context_length = attention_length
+    if pool.needs_maps:
+        linear = linear_settings(config.model, panel, attention_length)
+        pool = pool.with_linear(linear)
+        # The linear expert reads as many steps at each of the earlier cutoffs.
+        context_length = max(*linear.lookbacks, attention_length) + CUTOFFS * pool.cutoff_spacing
+    least = SIZES[0]
+    model = config.model.settled(
+        width=chosen_width(config, least.width),
+        context_length=context_length,
+        attention_length=attention_length,
+        patch=patch,
+        decoder_patch=min(patch, horizon),
+        pool=pool,
+    )
+    fit = config.fit.settled(
+        steps=config.fit.steps or least.steps,
+        batch_size=config.fit.batch_size or least.batch_size,
+    )
+    plan = settled_plan(panel, config, model, fit)
+    _check_tokens(plan, config.model.ridge_alpha)
+    # The split does not depend on the sizes, which depend on the number of its windows.
     split = split_panel(panel, plan)
-    windows = len(split.train) * (panel.n_channels if model.channel_attention else 1)
-    width, steps, batch = next(sizes for below, *sizes in SIZES if below is None or windows < below)
-    plan = plan.with_model(width=model.width or -(-width // unit) * unit)
-    plan = plan.with_fit(steps=fit.steps or steps, batch_size=fit.batch_size or batch)
+    plan = _with_sizes(plan, config, len(split.train), panel.n_channels)
     if start is not None:
         check_start(panel, plan, start)
-    if not trains_network(plan, split) and start is None:
+    elif not trains_network(plan, split):
         plan = smallest(plan)
-    check_memory(plan.model, shape_of(panel, plan.horizon))
-    check_work(plan.model, plan.horizon, plan.fit.ensemble_size)
+    check_memory(plan.model, shape_of(panel, horizon))
+    check_work(plan.model, horizon, plan.fit.ensemble_size)
     return choose_linear(panel, plan, split), split
 
 
-def settled_plan(
-    panel: Panel, config: Config, data: dict[str, Any], model: dict[str, Any], fit: dict[str, Any]
-) -> Plan:
-    """Returns the plan of a request: settings as given, and roles, step and season of the table."""
+def settled_plan(panel: Panel, config: Config, model: ModelPlan, fit: FitPlan) -> Plan:
+    """Returns the plan of a request: its parts as settled, and roles, step and season of the table."""
     schema = panel.schema.as_read
     roles = ("series", "target", "known", "past", "static", "layout")
-    read = {name: getattr(schema, name) for name in roles} | {
+    data = {name: getattr(schema, name) for name in roles} | {
         "time": schema.time or "row",
         "freq": None if config.data.resample else schema.freq,
         "season_length": panel.calendar.season,
+        "periods": panel.calendar.periods,
     }
-    settled = config.model_dump(exclude={"tracking"}) | {"horizon": config.horizon or 0}
-    for section, own in {"data": read | data, "model": model, "fit": fit}.items():
-        settled[section] |= own
-    return parse_plan(settled, "config")
+    return Plan(
+        horizon=config.horizon or 0,
+        data=config.data.settled(**data),
+        target=config.target,
+        model=model,
+        fit=fit,
+    )
 
 
 def fit_panel(
@@ -168,22 +150,22 @@ def fit_panel(
         )
         with context.reporter.stage("calibrating quantiles"):
             artifact = calibrated(artifact, panel, split)
-        found = artifact.metrics | member_metrics(members, weights)
-        found |= _expert_weights(artifact.ensemble, trainings.store, split)
+        metrics = artifact.metrics | member_metrics(members, weights)
+        metrics |= mean_weights(artifact.ensemble, trainings.store, split)
         if len(split.validation_windows):
             with context.reporter.stage("scoring the validation windows"):
-                found["validation"] = _validate(artifact, panel, split, context)
+                metrics["validation"] = validation_scores(artifact, panel, split, context)
             if plan.fit.refit and not members[-1].ended:
                 members = trainings.refitted(plan, members)
                 networks = [member.network for member in members]
                 artifact = replace(artifact, ensemble=artifact.ensemble.with_members(networks))
-                found["curves"] |= curves_of((one.name, one.curves) for one in members)
+                metrics["curves"] |= curves_of((one.name, one.curves) for one in members)
             elif plan.fit.refit is None and experts_alone(networks):
                 trainings.solve_again(plan, networks)
             else:
                 for network in networks:
                     learn_levels(network, panel, panel.last_observed + 1)
-    return replace(artifact, metrics=found)
+    return replace(artifact, metrics=metrics)
 
 
 def with_found_cycles(panel: Panel, config: Config) -> Panel:
@@ -205,29 +187,6 @@ def with_found_cycles(panel: Panel, config: Config) -> Panel:
     return panel.with_cycles(calendar.season or found[0].steps, periods)
 
 
-def calibrated(artifact: Artifact, panel: Panel, split: Split) -> Artifact:
-    """Returns the artifact with conformal factors of the calibration windows, and their metrics."""
-    if len(split.calibration_windows) == 0 or uncalibrated(artifact.plan) is not None:
-        return artifact
-    levels = artifact.plan.model.quantile_levels
-    factors, effect = calibrate(_calibration_set(artifact, panel, split), levels)
-    applied = torch.from_numpy(factors) if effect["strength"] else None
-    return replace(
-        artifact,
-        ensemble=artifact.ensemble.with_factors(applied),
-        metrics=artifact.metrics | {"calibration": effect},
-    )
-
-
-def uncalibrated(plan: Plan) -> str | None:
-    """Returns why quantiles are not calibrated; None = they can be."""
-    if plan.fit.calibration is None:
-        return "fit.calibration is null"
-    if len(plan.model.quantile_levels) == 1:
-        return "the median alone has no band"
-    return None
-
-
 def _lengths(config: Config, horizon: int, panel: Panel) -> tuple[int, int]:
     """Context length and patch."""
     model, season = config.model, panel.calendar.season_length
@@ -245,7 +204,25 @@ def _lengths(config: Config, horizon: int, panel: Panel) -> tuple[int, int]:
     return max(2, context), patch
 
 
-def _check_tokens(plan: Plan) -> None:
+def chosen_width(config: Config, width: int) -> int:
+    """Returns the requested width, or the next one that the heads divide."""
+    unit = 2 * config.model.heads  # each head has pairs of numbers, which sinusoids need
+    return config.model.width or -(-width // unit) * unit
+
+
+def _with_sizes(plan: Plan, config: Config, windows: int, channels: int) -> Plan:
+    """The plan with a width, steps and a batch size for so many training windows."""
+    if plan.model.channel_attention:
+        windows *= channels
+    size = next(size for size in SIZES if size.windows is None or windows < size.windows)
+    plan = plan.with_model(width=chosen_width(config, size.width))
+    return plan.with_fit(
+        steps=config.fit.steps or size.steps,
+        batch_size=config.fit.batch_size or size.batch_size,
+    )
+
+
+def _check_tokens(plan: Plan, alphas: float | tuple[float, ...] | None) -> None:
     """Refuses patches, penalties and positions that context and horizon do not fit."""
     model = plan.model
     length = model.attention_length or model.context_length
@@ -255,83 +232,9 @@ def _check_tokens(plan: Plan) -> None:
             f"shorten the patch, or lengthen the context"
         )
     ahead = -(-plan.horizon // model.decoder_patch)
-    if isinstance(model.ridge_alpha, tuple) and len(model.ridge_alpha) != ahead:
+    if isinstance(alphas, tuple) and len(alphas) != ahead:
         raise ConfigError(
-            f"model: {len(model.ridge_alpha)} values of ridge_alpha for {ahead} horizon patches "
+            f"model: {len(alphas)} values of ridge_alpha for {ahead} horizon patches "
             f"(horizon {plan.horizon} in patches of {model.decoder_patch}): give one for each, or one "
             "for all"
         )
-
-
-def _validate(
-    artifact: Artifact, panel: Panel, split: Split, context: TrainingContext
-) -> dict[str, Any]:
-    """Scores of the validation windows: the model, its linear expert and cheap baselines."""
-    series, cutoff = _cutoffs(split, split.validation_windows)
-    models = {MODEL: artifact}
-    linear = artifact.ensemble.experts_only("linear")
-    if linear is not None:
-        models[RIDGE] = replace(artifact, ensemble=linear)
-    levels = artifact.plan.model.quantile_levels
-    forecasts = {
-        name: known_forecast(
-            panel, series, cutoff, Predictor(model).quantiles(panel, series, cutoff), levels
-        )
-        for name, model in models.items()
-    }
-    # Costly baselines are left to backtests.
-    backtest = score_forecasts([forecasts], CHEAP_BASELINES)
-    context.reporter.validation(backtest)
-    scores = {
-        model: {name: value for name, value in own.items() if name not in ("skill_low", "skill_high")}
-        for model, own in backtest.scores.items()
-    }
-    # Identifies the windows, so that scores of two models are compared on the same ones only.
-    digest = hashlib.sha256(np.stack([series, cutoff]).astype("<i8").tobytes()).hexdigest()[:16]
-    return {"windows": len(series), "cutoffs": digest, "cells": backtest.scored, "scores": scores}
-
-
-def _cutoffs(split: Split, numbers: Int64) -> Int64:
-    """[2, n] series and row of the cutoffs of validation windows, each once."""
-    series, _, cutoff = split.validation.locate(numbers)
-    return np.unique(np.stack([series, cutoff]), axis=1)
-
-
-def _calibration_set(artifact: Artifact, panel: Panel, split: Split) -> CalibrationSet:
-    """Uncalibrated quantiles and the truth at calibration cutoffs, fewer where cells are many, in scaled units."""
-    found, levels = _cutoffs(split, split.calibration_windows), artifact.plan.model.quantile_levels
-    most = max(10, _CALIBRATION_CELLS // (artifact.horizon * panel.n_channels * len(levels)))
-    if found.shape[1] > most:
-        found = found[:, np.linspace(0, found.shape[1] - 1, most).round().astype(np.int64)]
-    series, cutoff = found
-    bare = Ensemble(artifact.ensemble.networks, artifact.ensemble.weights)
-    predictor = Predictor(replace(artifact, ensemble=bare))
-    quantiles = predictor.quantiles(panel, series, cutoff)
-    ahead = cutoff[:, None] + np.arange(1, artifact.horizon + 1)
-    scale = predictor.scales(panel, series, cutoff)
-    actual = panel.values[ahead, : panel.n_channels]
-    scaled = [scale.apply(torch.from_numpy(part)).double().numpy() for part in (quantiles, actual)]
-    step = np.round((panel.time[cutoff] - panel.time[cutoff].min()) / panel.calendar.step)
-    return CalibrationSet(scaled[0], scaled[1], series, step.astype(np.int64))
-
-
-@torch.no_grad()
-def _expert_weights(ensemble: Ensemble, store: WindowStore, split: Split) -> dict[str, Any]:
-    """The mean weights of network and experts over validation windows, else over training windows."""
-    members = ensemble.networks
-    names, own = members[0].config.experts, torch.tensor(ensemble.weights)
-    if not names:
-        return {}
-    index, numbers = split.validation, split.validation_windows
-    if not len(numbers):
-        index, numbers = split.train, np.arange(len(split.train))
-    numbers = numbers[even_draw(len(numbers), _MEASURED_WINDOWS)]
-    found = []
-    for batch in WindowSequence(store, index, numbers, _MEASURED_BATCH):
-        pools = [one.pool(batch.inputs, one.scale(batch.inputs)) for one in members]
-        found.append(torch.stack([pool.evidence.weights.mean(dim=1) for pool in pools], dim=-1) @ own)
-    mean = torch.cat(found).mean(dim=0).tolist()
-    return {
-        "network_weight": float(torch.tensor([mean_weight(one) for one in members]) @ own),
-        "expert_weights": dict(zip(names, mean, strict=True)),
-    }

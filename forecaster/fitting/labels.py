@@ -126,26 +126,27 @@ def resolve_labels(panel: Panel, config: Config) -> tuple[Plan, Folds]:
     tokens = max(_FEWEST, min(_TOKENS, _TOGETHER // panel.n_channels))
     patch = model.patch or max(1, -(-length // tokens))
     folds = _folds(panel, length, per_step)
-    together = panel.n_channels + len(schema.past) + len(schema.known)
-    settled: dict[str, Any] = {
-        "head": "step_classes" if per_step else "classes",
-        "patch": patch,
-        "decoder_patch": 1,
-        "width": model.width or _WIDTH,
-        "context_length": length,
-        "attention_length": length,
-        "history_length": 1,
-        "experts": (),
-        "conv_kernel": model.conv_kernel or _KERNEL,
-        "channel_attention": model.channel_attention or together > 1,
-    }
-    apart = panel.n_channels if settled["channel_attention"] else 1
-    trained = {
-        "steps": fit.steps or _STEPS,
-        "batch_size": fit.batch_size or _BATCH * apart,
-        "ensemble_size": folds.count,
-    }
-    plan = settled_plan(panel, config, {}, settled, trained)
+    columns = panel.n_channels + len(schema.past) + len(schema.known)
+    channel_attention = model.channel_attention or columns > 1
+    plan = settled_plan(
+        panel,
+        config,
+        model.settled(
+            head="step_classes" if per_step else "classes",
+            patch=patch,
+            decoder_patch=1,
+            width=model.width or _WIDTH,
+            context_length=length,
+            attention_length=length,
+            conv_kernel=model.conv_kernel or _KERNEL,
+            channel_attention=channel_attention,
+        ),
+        fit.settled(
+            steps=fit.steps or _STEPS,
+            batch_size=fit.batch_size or _BATCH * (panel.n_channels if channel_attention else 1),
+            ensemble_size=folds.count,
+        ),
+    )
     check_memory(plan.model, shape_of(panel, 0))
     check_work(plan.model, 1, plan.fit.ensemble_size)
     return plan, folds

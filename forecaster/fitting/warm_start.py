@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import torch
-
 from forecaster.config import Config, FitConfig, ModelConfig, Plan, TrackingConfig
 from forecaster.errors import ConfigError
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.model.embedding import Shape
 from forecaster.model.network import Network
+from forecaster.model.size import blueprint
 from forecaster.model.transfer import KINDS, Meaning, Part, adapt, carry, check_weights, freeze_encoder
 from forecaster.panel.categories import recoded
 from forecaster.panel.panel import Panel
@@ -47,7 +46,7 @@ def started_config(config: Config, start: Artifact | None) -> Config:
             f"--from: the artifact has {len(start.ensemble.members)} members, one network is wanted: "
             "start from an artifact of one"
         )
-    own, theirs, usual = config.model, start.plan.model, ModelConfig()
+    own, theirs, usual = config.model, start.plan.as_config(TrackingConfig()).model, ModelConfig()
     model, faults = {}, []
     for name in ModelConfig.model_fields:
         wanted, found = getattr(own, name), getattr(theirs, name)
@@ -64,13 +63,14 @@ def started_config(config: Config, start: Artifact | None) -> Config:
             )
     if own.context_length is None:
         # The window of the artifact's inputs stays as long as it was, and with it their scale.
-        model["context_length"] = theirs.attention_length or theirs.context_length
+        model["context_length"] = theirs.context_length
         model["lookbacks"] = own.lookbacks or theirs.lookbacks
-    smallest = min(theirs.width, theirs.feed_forward)
+    width, feed_forward = start.plan.model.width, start.plan.model.feed_forward
+    smallest = min(width, feed_forward)
     if fit.adapters is not None and fit.adapters >= smallest:
         faults.append(
             f"fit.adapters {fit.adapters}: a change of low rank has fewer than the {smallest} of the "
-            f"artifact's smallest matrix (width {theirs.width}, feed_forward {theirs.feed_forward})"
+            f"artifact's smallest matrix (width {width}, feed_forward {feed_forward})"
         )
     if faults:
         raise ConfigError("\n".join(faults))
@@ -97,8 +97,8 @@ def check_start(panel: Panel, plan: Plan, start: Artifact) -> None:
         ConfigError: covariates are missing, or weights differ in shape.
     """
     _check_covariates(panel.schema, start)
-    with torch.random.fork_rng(devices=[]):
-        wanted = Network(plan.model, started_shape(panel, plan.horizon, start))
+    wanted = blueprint(plan.model, started_shape(panel, plan.horizon, start))
+    assert isinstance(wanted, Network)
     check_weights(start.ensemble.networks[0], wanted)
 
 

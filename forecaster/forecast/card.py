@@ -21,7 +21,7 @@ def model_card(artifact: Artifact[Any]) -> str:
         return _label_card(artifact)
     schema, model = artifact.schema, artifact.plan.model
     patch = model.decoder_patch if model.decoder == "autoregressive" else 1
-    read = max(model.context_length, model.history_length if model.experts else 0)
+    read = max(model.context_length, model.pool.history_length if model.pool.experts else 0)
     lines = [
         "# Forecast model",
         "",

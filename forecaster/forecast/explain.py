@@ -193,7 +193,7 @@ def explain(
         # An autoregressive decoder reads its own values: here the median of all paths.
         own = torch.from_numpy(forecast.median) if model.decoder == "autoregressive" else None
         recorded = record_attention(network, batch.inputs, own)
-        together = model.channel_attention or bool({*model.drivers} & {*panel.schema.target})
+        together = model.channel_attention or bool({*model.pool.drivers} & {*panel.schema.target})
         variants = hide_each(batch.inputs, panel, place if together else None, network.config.patch)
         key = torch.from_numpy(path_keys(alone, forecast.series, forecast.cutoff, seed=0))
         importance = importance_of(ensemble, batch.inputs, variants, place, batch.target, key)

@@ -199,7 +199,7 @@ def onnx_inputs(
 
 def _sizes(artifact: Artifact[Any]) -> dict[str, tuple[int, ...]]:
     """Returns the fields of `Inputs` without the masks, with their axes after the batch."""
-    shape = artifact.shape
+    shape, pool = artifact.shape, artifact.plan.model.pool
     context, whole = artifact.context_length, artifact.context_length + shape.horizon
     return {
         "context": (context, shape.channels),
@@ -212,8 +212,8 @@ def _sizes(artifact: Artifact[Any]) -> dict[str, tuple[int, ...]]:
         "phase": (whole, shape.cycles),
         "elapsed": (whole,),
         "channel": (shape.channels,),
-        "history": (artifact.plan.model.history_length, shape.channels),
-        "drivers": (artifact.plan.model.driver_length, len(artifact.plan.model.drivers)),
+        "history": (pool.history_length, shape.channels),
+        "drivers": (pool.driver_length, len(pool.drivers)),
     }
 
 
@@ -226,7 +226,7 @@ def metadata(artifact: Artifact[Any]) -> dict[str, str]:
         "channels": schema.target,
         "past": schema.past_numeric,
         "known": schema.known_numeric,
-        "drivers": artifact.plan.model.drivers,
+        "drivers": artifact.plan.model.pool.drivers,
         "static": schema.static_numeric,
         "past_category": schema.past_category,
         "known_category": schema.known_category,

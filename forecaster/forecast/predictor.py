@@ -181,7 +181,7 @@ class Predictor:
         """Runs the ensemble at given cutoffs, batch by batch, over a horizon; the window may be shorter."""
         model, channels, num_samples = self.artifact.plan.model, panel.n_channels, window.num_samples
         store = WindowStore(panel, model, horizon)
-        cells = channels * (model.context_length + horizon + model.history_length)
+        cells = channels * (model.context_length + horizon + model.pool.history_length)
         size, keys = batch_size(cells, channels), None
         if model.decoder == "autoregressive":
             size = max(1, _PATHS // (channels * (num_samples or NUM_SAMPLES)))

@@ -45,7 +45,7 @@ from forecaster.model.network import Network
 from forecaster.model.size import check_work, count_parameters
 from forecaster.panel.schema import Schema
 
-FORMAT = 6
+FORMAT = 7
 """The format this version writes and reads."""
 _CALIBRATION, _FACTORS = "calibration.safetensors", "factors"
 _SERIES, _HASHES = "series.safetensors", "hashes"
@@ -55,6 +55,7 @@ _LAST_READERS = {
     3: "e815cb9",
     4: "4feacf0",
     5: "78539bd",
+    6: "c643b45",
 }  # commits, by format
 _LARGEST_JSON = 1 << 28  # bytes
 _FLOAT, _LARGEST_HEADER = 4, 100_000_000  # bytes
@@ -274,10 +275,10 @@ def _parse_contract(stored: Mapping[str, Any], plan: Plan) -> tuple[_Contract, S
             raise ValueError(f"{len(contract.weights)} weights for {len(contract.members)} members")
         if abs(sum(contract.weights) - 1) > 1e-3:
             raise ValueError(f"weights of members sum to {sum(contract.weights):g}, not 1")
-    model = plan.model
-    check_experts(model)
-    if "linear" in model.experts and model.linear_phases > 1 and not shape.cycles:
-        raise ValueError(f"{PLAN}: linear_phases {model.linear_phases}, and no calendar cycle")
+    check_experts(plan.model)
+    linear = plan.model.pool.linear
+    if linear is not None and linear.phases > 1 and not shape.cycles:
+        raise ValueError(f"{PLAN}: phases {linear.phases}, and no calendar cycle")
     for name, count in asdict(declared_shape(schema, schema.calendar, plan.horizon)).items():
         if getattr(shape, name) != count:
             raise ValueError(f"shape.{name} is {getattr(shape, name)}, columns and plan give {count}")

@@ -50,10 +50,10 @@ class ArxForecast(nn.Module):
     def __init__(self, config: ModelPlan, shape: Shape):
         """Starts without drivers."""
         super().__init__()
-        channels, columns = shape.channels + 1, len(config.drivers)
-        self.absolute = config.driver_units == "training"
+        channels, columns = shape.channels + 1, len(config.pool.drivers)
+        self.absolute = config.pool.driver_units == "training"
         """Whether maps read the distance of level and drivers from the mean of the training rows."""
-        self.tail = min(TAIL, config.memory)
+        self.tail = min(TAIL, config.pool.memory)
         features = self.tail + _BIAS_FEATURES + MOST_DRIVERS + 1
         self.maps = nn.Buffer(torch.zeros(2, channels, features, shape.horizon))
         """[EARLY or ALL, C + 1, N, H]; code 0 has none. The last row is v, a number per lead."""

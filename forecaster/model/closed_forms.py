@@ -93,9 +93,9 @@ class ClosedForms(nn.Module):
 
     def __init__(self, config: ModelPlan):
         super().__init__()
-        self.names = config.experts
-        self.memory = config.memory
-        self.season, self.second = config.seasons
+        self.names = config.pool.experts
+        self.memory = config.pool.memory
+        self.season, self.second = config.pool.seasons
         # Matrices of what linear experts do to a history, by name; they follow from the config.
         self.filters = nn.Module()
         for name, matrix in self._filters().items():

@@ -19,9 +19,10 @@ N calendar cycle · X known number · Y known category · K static category · S
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from statistics import NormalDist
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -67,32 +68,30 @@ GENERAL = tuple(name for name in get_args(Expert) if name not in _SPECIAL)
 
 def check_experts(config: ModelPlan) -> None:
     """Raises a ValueError for a stored plan whose experts have no season, or too short a history."""
-    season, second = config.seasons
-    cutoff_span = CUTOFFS * config.cutoff_spacing
-    history = max(config.memory, second) + cutoff_span
-    context = max(config.lookbacks or (1,)) + cutoff_span
-    longest_lag = max((0, *config.linear_lags))
-    # A setting, whether it suits, and the experts that need it.
-    requirements = [
-        ("seasons", season > 1, SEASONAL),
-        ("seasons", second > 0, SECOND),
-        ("memory", config.memory >= 3 * season, ["growing_season"]),
-        ("memory", config.memory >= 2 * season, config.experts),
-        ("drivers", config.drivers, ["arx"]),
-        ("lookbacks", config.lookbacks, ["linear", "arx"]),
-        ("linear_lags", longest_lag <= config.context_length, ["linear", "arx"]),
-        ("history_length", config.history_length >= history, config.experts),
-        ("context_length", config.context_length >= context, ["linear", "arx"]),
+    pool, linear = config.pool, config.pool.linear
+    season, second = pool.seasons
+    cutoff_span = CUTOFFS * pool.cutoff_spacing
+    history = max(pool.memory, second) + cutoff_span
+    # A setting, its value, whether it suits, and the experts that need it.
+    requirements: list[tuple[str, object, bool, Collection[str]]] = [
+        ("seasons", pool.seasons, season > 1, SEASONAL),
+        ("seasons", pool.seasons, second > 0, SECOND),
+        ("memory", pool.memory, pool.memory >= 3 * season, ["growing_season"]),
+        ("memory", pool.memory, pool.memory >= 2 * season, pool.experts),
+        ("drivers", pool.drivers, len(pool.drivers) > 0, ["arx"]),
+        ("linear", linear, linear is not None, ["linear", "arx"]),
+        ("history_length", pool.history_length, pool.history_length >= history, pool.experts),
     ]
-    for setting, suits, experts in requirements:
-        lacking = {*config.experts}.intersection(experts)
-        if lacking and not suits:
-            value = getattr(config, setting)
-            raise ValueError(f"{setting} {value} does not suit experts {', '.join(sorted(lacking))}")
-
-
-ADDED = ("cold_share", "profile")
-"""Buffers that an artifact of this format may lack: it was written before they were there."""
+    if linear is not None:
+        length = config.context_length
+        context = max(linear.lookbacks) + cutoff_span
+        lag = max((0, *linear.lags))
+        requirements.append(("lags", linear.lags, lag <= length, ["linear", "arx"]))
+        requirements.append(("context_length", length, length >= context, ["linear", "arx"]))
+    for setting, value, suits, experts in requirements:
+        unsuited = {*pool.experts}.intersection(experts)
+        if unsuited and not suits:
+            raise ValueError(f"{setting} {value} does not suit experts {', '.join(sorted(unsuited))}")
 
 
 class Evidence(NamedTuple):
@@ -177,16 +176,16 @@ class Experts(nn.Module):
 
     def __init__(self, config: ModelPlan, shape: Shape):
         super().__init__()
-        self.names = config.experts
+        self.names = config.pool.experts
         self.horizon = shape.horizon
-        self.season, self.second = config.seasons
-        self.phases = config.band_phases
-        self.memory = config.memory
-        self.spacing = config.cutoff_spacing
+        self.season, self.second = config.pool.seasons
+        self.phases = config.pool.band_phases
+        self.memory = config.pool.memory
+        self.spacing = config.pool.cutoff_spacing
         self.cutoff_span = CUTOFFS * self.spacing
         """Steps from the earliest cutoff to the window's own."""
         self.closed_forms = ClosedForms(config)
-        self.linear = LinearForecast(config, shape) if config.has_linear else None
+        self.linear = LinearForecast(config, shape) if config.pool.needs_maps else None
         self.arx = ArxForecast(config, shape) if "arx" in self.names else None
         count = min(_LEADS, shape.horizon)
         leads = np.linspace(0, shape.horizon - 1, count).round()
@@ -387,11 +386,6 @@ class Experts(nn.Module):
         # A horizon shorter than the table's is padded, as the experts forecast all of it.
         shape = F.pad(shape, (0, 0, 0, self.horizon - shape.shape[1]))
         return torch.where(cold.flatten()[:, None, None], shape, forecasts)
-
-    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *arguments: Any) -> None:
-        for name in ADDED:
-            state.setdefault(f"{prefix}{name}", getattr(self, name))
-        super()._load_from_state_dict(state, prefix, *arguments)
 
     def with_cold_scale(self, inputs: Inputs, scale: Scale, numbers: Float[Tensor, "B S"]) -> Scale:
         """Returns the scale of windows, that of a series without history from its statics."""

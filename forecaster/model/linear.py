@@ -92,13 +92,13 @@ class LinearForecast(nn.Module):
     def __init__(self, config: ModelPlan, shape: Shape):
         """Starts at zero: the mean of the context."""
         super().__init__()
-        assert config.lookbacks
+        plan = config.linear
         self.horizon = shape.horizon
-        self.lookbacks = config.lookbacks
-        self.phases = config.linear_phases
+        self.lookbacks = plan.lookbacks
+        self.phases = plan.phases
         self._categories = few_categories(shape.known_categories)  # others are left to attention
-        self._lags = config.linear_lags
-        self._cycles = shape.cycles if config.linear_calendar else 0
+        self._lags = plan.lags
+        self._cycles = shape.cycles if plan.calendar else 0
         per_step = shape.known + sum(self._categories)
         spans = [min(lag, self.horizon) for lag in self._lags] + [self.horizon]
         # Too many features to solve for: means over a horizon patch, then none at all.
@@ -126,12 +126,12 @@ class LinearForecast(nn.Module):
         """Maps for training windows, one for each training span, while training; else none."""
         self.step = 1.0
         """Units of time between rows; of `held_out`."""
-        training = config.linear_units == "training"
+        training = plan.units == "training"
         self.spread = nn.Buffer(torch.ones(shape.channels + 1).double()) if training else None
         """[C + 1] of the training rows of each channel, data units, for linear_units training."""
-        self.unit_lag = config.linear_units if isinstance(config.linear_units, int) else None
+        self.unit_lag = plan.units if isinstance(plan.units, int) else None
         """Steps between values whose mean distance is the unit of the maps; None = another unit."""
-        self.period = config.linear_period
+        self.period = plan.period
         """Steps of the cycle of the periodic maps; None = there are none."""
 
     def _allowed(self, config: ModelPlan, size: int) -> Float[Tensor, "F H"]:

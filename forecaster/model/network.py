@@ -52,8 +52,8 @@ class Network(Trainable):
         self.decoder_norm = nn.LayerNorm(config.width)
         self.head = make_head(config)
         self.output = nn.Linear(config.width, config.decoder_patch * self.head.size)
-        self.experts = None
-        if config.experts:
+        self.experts: Experts | None = None
+        if config.pool.experts:
             self.experts = Experts(config, shape)
             self.network_weight = nn.Buffer(torch.ones(shape.channels + 1))
             """[C + 1] weight of the network in the forecast of each channel; the rest is the experts'."""

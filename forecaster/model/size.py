@@ -6,7 +6,7 @@ Parameters are counted on the meta device, which takes no memory: settings may d
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import torch
@@ -16,20 +16,30 @@ from torch.overrides import TorchFunctionMode
 from forecaster.config import ModelPlan
 from forecaster.errors import ConfigError
 from forecaster.model.embedding import Shape
-from forecaster.model.experts import ADDED
 from forecaster.model.label_network import LabelEnsemble, LabelNetwork
 from forecaster.model.linear import LinearForecast
 from forecaster.model.network import Network
 from forecaster.model.sampling import NUM_SAMPLES
 
+
+class Size(NamedTuple):
+    """What is trained by default on so many windows."""
+
+    windows: int | None
+    """Fewer than these; None = any number."""
+    width: int
+    steps: int
+    batch_size: int
+
+
 SIZES = (
-    (500, 64, 200, 64),
-    (2_000, 64, 300, 128),
-    (8_000, 64, 400, 256),
-    (200_000, 64, 800, 256),
-    (None, 128, 800, 256),
+    Size(500, width=64, steps=200, batch_size=64),
+    Size(2_000, width=64, steps=300, batch_size=128),
+    Size(8_000, width=64, steps=400, batch_size=256),
+    Size(200_000, width=64, steps=800, batch_size=256),
+    Size(None, width=128, steps=800, batch_size=256),
 )
-"""(training windows below, width, steps, batch size)."""
+"""From few windows to many."""
 _COPIES = 5
 """Of the weights while training: themselves, gradient, two moments, EMA."""
 _FLOAT = 4  # bytes
@@ -42,34 +52,47 @@ _SUMS, _DOUBLE = 6, 8
 """Gram matrices of the ridge: each quarter of the windows, all of them, and a factor."""
 
 
-def count_parameters(config: ModelPlan, shape: Shape, networks: int = 1) -> int:
-    """Returns the number of values in the state of a network; of all of a `LabelEnsemble` of some.
-
-    Without those of `ADDED`, which a file may lack.
-    """
-    # All layers of a kind are alike, and a thousand take seconds to build.
-    counted = {
-        name: min(getattr(config, name), _COUNTED_LAYERS)
-        for name in ("encoder_layers", "decoder_layers")
-    }
-    small = config.model_copy(update=counted)
+def blueprint(config: ModelPlan, shape: Shape) -> Network | LabelNetwork:
+    """Returns a network of shapes alone, on the meta device: no number is stored or drawn."""
     with torch.device("meta"), _Undrawn():
         if shape.classes:
-            labels = LabelNetwork(small, shape)
-            count, shared = _numbers(labels), _numbers(LabelEnsemble([labels])) - _numbers(labels)
-            stacks = {"encoder_layers": labels.encoder}
-        else:
-            network = Network(small, shape)
-            count, shared, networks = _numbers(network), 0, 1
-            stacks = {"encoder_layers": network.encoder, "decoder_layers": network.decoder}
-    for name, layers in stacks.items():
-        count += (getattr(config, name) - counted[name]) * _numbers(layers[-1])
+            return LabelNetwork(config, shape)
+        return Network(config, shape)
+
+
+def count_parameters(config: ModelPlan, shape: Shape, networks: int = 1) -> int:
+    """Returns the number of values in the state of a network; of all of a `LabelEnsemble` of some."""
+    network = _with_few_layers(config, shape)
+    count = _count(network, config)
+    if not isinstance(network, LabelNetwork):
+        return count
+    with torch.device("meta"), _Undrawn():
+        shared = _numbers(LabelEnsemble([network])) - _numbers(network)
     return shared + networks * count
 
 
+def _with_few_layers(config: ModelPlan, shape: Shape) -> Network | LabelNetwork:
+    """All layers of a kind are alike, and a thousand take seconds to build."""
+    few = {
+        "encoder_layers": min(config.encoder_layers, _COUNTED_LAYERS),
+        "decoder_layers": min(config.decoder_layers, _COUNTED_LAYERS),
+    }
+    return blueprint(config.model_copy(update=few), shape)
+
+
+def _count(network: Network | LabelNetwork, config: ModelPlan) -> int:
+    """The number of values in a network of all layers, from one that has fewer."""
+    count = _numbers(network)
+    encoder = network.encoder
+    count += (config.encoder_layers - len(encoder)) * _numbers(encoder[-1])
+    if isinstance(network, Network):
+        decoder = network.decoder
+        count += (config.decoder_layers - len(decoder)) * _numbers(decoder[-1])
+    return count
+
+
 def _numbers(module: nn.Module) -> int:
-    state = module.state_dict()
-    return sum(state[name].numel() for name in state if name.rpartition(".")[2] not in ADDED)
+    return sum(values.numel() for values in module.state_dict().values())
 
 
 def check_work(
@@ -103,16 +126,19 @@ def check_memory(config: ModelPlan, shape: Shape) -> None:
     Raises:
         ConfigError: with the numbers.
     """
-    count, room = count_parameters(config, shape), psutil.virtual_memory().total
-    if _COPIES * _FLOAT * count > room:
+    room = psutil.virtual_memory().total
+    network = _with_few_layers(config, shape)
+    count = _count(network, config)
+    needed = _COPIES * _FLOAT * count
+    if needed > room:
         raise ConfigError(
             f"model: {count:,} weights (width {config.width}, {config.encoder_layers} + "
-            f"{config.decoder_layers} layers) need {_COPIES * _FLOAT * count / 1e9:,.1f} GB to train, "
+            f"{config.decoder_layers} layers) need {needed / 1e9:,.1f} GB to train, "
             f"this machine has {room / 1e9:,.1f} GB: take a smaller model.width or fewer layers"
         )
     length = config.attention_length or config.context_length
     covariates = shape.past + shape.known + len(shape.past_categories + shape.known_categories)
-    cells = config.context_length * (2 + covariates) + 4 * config.history_length
+    cells = config.context_length * (2 + covariates) + 4 * config.pool.history_length
     # At the least a vector of either width per token and layer waits for the backward pass.
     tokens = -(-length // config.patch) * config.encoder_layers
     tokens += -(-shape.horizon // config.decoder_patch) * config.decoder_layers
@@ -123,20 +149,18 @@ def check_memory(config: ModelPlan, shape: Shape) -> None:
             f"{window / 1e9:,.1f} GB to train, this machine has {room / 1e9:,.1f} GB: take a shorter "
             "model.context_length, a longer model.patch, or a smaller model.width"
         )
-    if "linear" in config.experts:
-        _check_linear_maps(config, shape, room)
+    if network.experts is not None and network.experts.linear is not None:
+        _check_linear_maps(network.experts.linear, room)
 
 
-def _check_linear_maps(config: ModelPlan, shape: Shape, room: int) -> None:
-    with torch.device("meta"):
-        linear = LinearForecast(config, shape)
-    sizes = [tuple(weights.shape[1:]) for weights in linear.maps]
-    # Gram matrix [P, F, F] and right-hand side [P, F, H] of each lookback.
-    needed = _SUMS * _DOUBLE * sum(n * size * (size + leads) for n, size, leads in sizes)
+def _check_linear_maps(linear: LinearForecast, room: int) -> None:
+    sizes = [weights.shape[1:] for weights in linear.maps]  # (P, F, H) of each lookback
+    cells = sum(phases * features * (features + leads) for phases, features, leads in sizes)
+    needed = _SUMS * _DOUBLE * cells
     if needed > room:
-        phases, size, _ = max(sizes, key=lambda shape: shape[0] * shape[1] ** 2)
+        phases, features, _ = max(sizes, key=lambda size: size[0] * size[1] ** 2)
         raise ConfigError(
-            f"model.experts linear: maps from {size:,} features for {phases:,} phases need "
+            f"model.experts linear: maps from {features:,} features for {phases:,} phases need "
             f"{needed / 1e9:,.1f} GB to solve, this machine has {room / 1e9:,.1f} GB: take shorter "
             "model.lookbacks, or experts without linear"
         )

@@ -9,7 +9,7 @@ from forecaster.config import FitPlan, Plan
 from forecaster.errors import number_of
 from forecaster.evaluation.backtest import Backtest
 from forecaster.evaluation.comparison import MODEL, NAIVE, compare
-from forecaster.fitting.fit import uncalibrated
+from forecaster.fitting.held_out import uncalibrated
 from forecaster.fitting.labels import Folds
 from forecaster.fitting.members import trains_network
 from forecaster.fitting.reporter import Reporter
@@ -66,7 +66,7 @@ def print_plan(console: Screen, panel: Panel, plan: Plan, split: Split) -> None:
     """Prints what will be trained on what."""
     text = panel.calendar.text
     model = plan.model
-    read, trained = max(model.context_length, model.history_length), trains_network(plan, split)
+    read, trained = max(model.context_length, model.pool.history_length), trains_network(plan, split)
     parts = [f"horizon {plan.horizon}"]
     if trained:
         parts += [
@@ -75,9 +75,9 @@ def print_plan(console: Screen, panel: Panel, plan: Plan, split: Split) -> None:
             f"width {model.width}",
             f"{model.encoder_layers} + {model.decoder_layers} layers",
         ]
-    if model.experts:
-        one, *others = model.experts
-        experts = number_of(len(model.experts), "expert") if others else one
+    if model.pool.experts:
+        one, *others = model.pool.experts
+        experts = number_of(len(model.pool.experts), "expert") if others else one
         parts.append(f"{experts} on {read:,} steps{', without a network' * (not trained)}")
     console.print_line(" · ".join(parts))
     train, held, every = len(split.train), len(split.validation_windows), len(split.validation)
@@ -96,7 +96,7 @@ def print_plan(console: Screen, panel: Panel, plan: Plan, split: Split) -> None:
         return
     line = f"trains on {train:,} windows until {text(split.end)}; no rows to set aside for validation"
     console.print_line(line + ", so all steps are run and the last weights kept" * trained)
-    if len(model.experts) > 1:
+    if len(model.pool.experts) > 1:
         console.print_notice("network weight 0 %: nothing to validate it")
     elif trained:
         console.print_notice("nothing validates the network, and nothing else forecasts")

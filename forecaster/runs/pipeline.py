@@ -449,7 +449,7 @@ class _Refits:
             pools = self._experts(seen, EXPERTS)
         solved = self.seconds[EXPERTS] - before
         for pool in pools.values():
-            for expert in pool.plan.model.experts:
+            for expert in pool.plan.model.pool.experts:
                 if alone := pool.ensemble.experts_only(expert):
                     found[f"expert {expert}"] = replace(pool, ensemble=alone)
                     self.seconds[f"expert {expert}"] += solved

@@ -65,7 +65,7 @@ class WindowStore:
     def __init__(self, panel: Panel, plan: ModelPlan, horizon: int):
         """Wraps a panel's arrays."""
         self.context_length, self.horizon = plan.context_length, horizon
-        self._width, self._history = plan.context_length + horizon, plan.history_length
+        self._width, self._history = plan.context_length + horizon, plan.pool.history_length
         self._schema = panel.schema
         self._channels = panel.n_channels
         self._begin = torch.from_numpy(panel.indptr[:-1].copy())
@@ -77,10 +77,10 @@ class WindowStore:
         read = plan.attention_length or plan.context_length
         # One step alone does not vary: the scale is then that of the whole context.
         self._end_length = min(_END, read, max(2, plan.scale_length or _END))
-        self._driver_length = plan.driver_length
+        self._driver_length = plan.pool.driver_length
         widest = max(self._width, self._history, self._driver_length)
         self._values = _at_least(panel.values, widest)
-        self._drivers = self._values[:, self._values.shape[1] - len(plan.drivers) :]
+        self._drivers = self._values[:, self._values.shape[1] - len(plan.pool.drivers) :]
         self._codes = _at_least(panel.codes, self._width)
         self._phase, self._phase_offset = self._phases(panel)
         self._elapsed = torch.arange(1 - self.context_length, horizon + 1, dtype=torch.float32)

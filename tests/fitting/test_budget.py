@@ -11,8 +11,8 @@ import forecaster as fc
 from forecaster.config import FitPlan
 from forecaster.errors import ConfigError
 from forecaster.fitting import members
+from forecaster.fitting.budget import Pace, within_budget
 from forecaster.fitting.fit import fit_panel, resolve
-from forecaster.fitting.members import Pace, within_budget
 from forecaster.fitting.reporter import Reporter
 from forecaster.fitting.train import TrainingContext
 

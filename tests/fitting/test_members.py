@@ -13,9 +13,10 @@ import forecaster as fc
 from forecaster.config import Config
 from forecaster.errors import ConfigError
 from forecaster.fitting import members as members_runs
+from forecaster.fitting import mixture
 from forecaster.fitting.distributed import SINGLE_PROCESS
 from forecaster.fitting.fit import fit_panel, resolve
-from forecaster.fitting.members import best_weights, choose_ensemble_weights, choose_network_weights
+from forecaster.fitting.mixture import best_weights, choose_ensemble_weights, choose_network_weights
 from forecaster.fitting.train import TrainingContext
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.saved_model import load_artifact, save_artifact
@@ -135,7 +136,7 @@ def test_a_refit_trains_each_member_on_all_rows_for_its_best_number_of_steps(mak
 def test_a_refit_of_a_member_of_network_weight_0_trains_nothing(
     make_panel, make_config, monkeypatch, refit
 ):
-    monkeypatch.setattr(members_runs, "NETWORK_WEIGHTS", (0.0,))
+    monkeypatch.setattr(mixture, "NETWORK_WEIGHTS", (0.0,))
     panel, watch = make_panel(2, 60), _Watch()
     config = make_config(4, fit={"refit": refit, "steps": 2}, model=LINEAR)
     artifact = fitted(panel, config, watch)
@@ -200,7 +201,7 @@ def test_the_network_weight_is_the_smallest_whose_loss_is_next_to_the_least(two,
     network = artifact.ensemble.members[0]
     torch.nn.init.normal_(network.output.weight, std=spread, generator=torch.manual_seed(3))
     losses = {}
-    for share in members_runs.NETWORK_WEIGHTS:
+    for share in mixture.NETWORK_WEIGHTS:
         network.network_weight.fill_(share)
         losses[share] = slow_losses(artifact, network, panel, split)
     choose_network_weights([network], store, split, SINGLE_PROCESS)
@@ -217,18 +218,18 @@ def test_the_network_weight_is_the_smallest_whose_loss_is_next_to_the_least(two,
 
 def test_attention_is_taken_where_it_is_better_in_every_stretch_and_not_by_chance():
     straight, better = torch.tensor([5.0, 4.0, 6.0, 5.0]), torch.tensor([4.5, 3.6, 5.5, 4.4])
-    assert members_runs.smallest(torch.stack([straight, better])) == 1
+    assert mixture.smallest_weight(torch.stack([straight, better])) == 1
     lucky = torch.tensor([5.3, 4.4, 6.2, 1.0])  # less in all, by one stretch
-    assert members_runs.smallest(torch.stack([straight, lucky])) == 0
-    assert members_runs.smallest(torch.tensor([[5.0], [1.0]])) == 0  # one stretch says nothing
-    assert members_runs.smallest(torch.tensor([[5.0, 5.0], [4.995, 4.995]])) == 0  # next to nothing
+    assert mixture.smallest_weight(torch.stack([straight, lucky])) == 0
+    assert mixture.smallest_weight(torch.tensor([[5.0], [1.0]])) == 0  # one stretch says nothing
+    assert mixture.smallest_weight(torch.tensor([[5.0, 5.0], [4.995, 4.995]])) == 0  # next to nothing
 
 
 def test_stretches_are_of_one_series_and_no_shorter_than_a_horizon():
     index = WindowIndex(np.array([10, 100]), np.array([9, 3]), 1, 1)
-    found = members_runs.stretches(index, np.arange(12), 4)
+    found = mixture.stretches(index, np.arange(12), 4)
     assert found.tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2]
-    assert members_runs.stretches(index, np.array([2, 8, 11]), 4).tolist() == [0, 0, 1]
+    assert mixture.stretches(index, np.array([2, 8, 11]), 4).tolist() == [0, 0, 1]
 
 
 def test_without_validation_a_network_weight_is_0_and_weights_of_members_are_equal(two):

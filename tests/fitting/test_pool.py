@@ -51,13 +51,13 @@ def test_weights_of_experts_and_network_are_measured(make_panel, make_config, va
 
 def test_experts_that_do_not_suit_a_table_are_left_out_or_refused(make_panel, make_config):
     hours = make_panel(1, 24 * 20)
-    names = resolve(hours, make_config(4, model={"experts": None}))[0].model.experts
+    names = resolve(hours, make_config(4, model={"experts": None}))[0].model.pool.experts
     assert {*GENERAL, *SEASONAL, "linear"} <= {*names} and "tsb" not in names
     with pytest.raises(ConfigError, match=r"model.experts tsb: .* has no season or demand for it"):
         resolve(hours, make_config(4, model={"experts": ["naive", "tsb"]}))
     assert not resolve(hours, make_config(4, model={"experts": None, "head": "binned"}))[
         0
-    ].model.experts
+    ].model.pool.experts
 
 
 def test_bands_of_experts_hold_what_they_claim_on_unseen_rows(make_panel, make_config):
@@ -76,7 +76,7 @@ def test_drivers_have_the_units_of_training_rows_where_series_share_a_level(make
     alike = replace(panel, values=np.concatenate([panel.values[:300]] * 2))
     apart = replace(alike, values=alike.values + 1e3 * alike.owner[:, None])
     config = make_config(4, model={"experts": None})
-    units = [resolve(panel, config)[0].model.driver_units for panel in (alike, apart)]
+    units = [resolve(panel, config)[0].model.pool.driver_units for panel in (alike, apart)]
     assert units == ["training", "window"]
 
 

@@ -16,11 +16,11 @@ from forecaster.model.linear import ALL
 
 ALPHA = 0.03
 PLAIN = {
-    "linear_phases": 1,
-    "linear_calendar": False,
-    "linear_period": None,
-    "linear_spans": None,
-    "linear_lags": (),
+    "phases": 1,
+    "calendar": False,
+    "period": None,
+    "spans": None,
+    "lags": (),
 }
 
 
@@ -38,7 +38,7 @@ def make_linear(make_config):
 def linear_of(panel, config, **chosen):
     """The linear expert alone, with `chosen` in the place of what validation would choose."""
     plan, split = resolve(panel, config)
-    return fit_experts(panel, plan.with_model(**(PLAIN | chosen)), split, "linear"), split
+    return fit_experts(panel, plan.with_linear(**(PLAIN | chosen)), split, "linear"), split
 
 
 def windows_of(panel, split, network, horizon):
@@ -132,7 +132,7 @@ def test_a_second_map_reads_whole_cycles_back_by_shared_weights(
     period, lookback = 5, 12
     settled = {"lookbacks": [lookback], "decoder_mask": "full", "patch": 4}
     alone, split = linear_of(panel, make_linear(horizon, **settled))
-    both, _ = linear_of(panel, make_linear(horizon, **settled), linear_period=period)
+    both, _ = linear_of(panel, make_linear(horizon, **settled), period=period)
     network = alone.ensemble.members[0]
     rows = list(windows_of(panel, split, network, horizon))
     seen = [sum(not np.isnan(row[2][lead]) for row in rows) / len(rows) for lead in range(horizon)]
@@ -162,8 +162,7 @@ def test_a_second_map_reads_whole_cycles_back_by_shared_weights(
 def test_a_lookback_within_one_cycle_has_the_free_map_alone(make_panel, make_linear):
     panel = make_panel(1, 60)
     alone, both = (
-        linear_of(panel, make_linear(), linear_period=period)[0].ensemble.state_dict()
-        for period in (None, 9)
+        linear_of(panel, make_linear(), period=period)[0].ensemble.state_dict() for period in (None, 9)
     )
     assert all(torch.equal(both[name], numbers) for name, numbers in alone.items())
 
@@ -171,22 +170,22 @@ def test_a_lookback_within_one_cycle_has_the_free_map_alone(make_panel, make_lin
 def test_a_season_as_unit_is_as_long_as_the_table_says(make_panel, make_linear):
     panel = make_panel(1, 24 * 20)
     config, _ = resolve(panel, make_linear(linear_units="season"))
-    assert config.model.linear_units == panel.calendar.season_length == 24
+    assert config.model.linear.units == panel.calendar.season_length == 24
 
 
 def test_blocks_of_any_size_give_the_same_maps(make_panel, make_linear, monkeypatch):
     panel = make_panel(2, 40, targets=2, known=1, missing=0.3)
     config = make_linear(lookbacks=[4, 8])
-    whole = linear_of(panel, config, linear_phases=24)[0].ensemble.state_dict()
+    whole = linear_of(panel, config, phases=24)[0].ensemble.state_dict()
     monkeypatch.setattr(ridge, "_BLOCK_CELLS", 10_000)
-    parts = linear_of(panel, config, linear_phases=24)[0].ensemble.state_dict()
+    parts = linear_of(panel, config, phases=24)[0].ensemble.state_dict()
     for name, numbers in whole.items():
         torch.testing.assert_close(parts[name], numbers, rtol=1e-4, atol=1e-5)
 
 
 def test_a_map_for_each_phase_is_solved_on_the_windows_that_end_there(make_panel, make_linear):
     panel = make_panel(1, 24 * 20)
-    both, split = linear_of(panel, make_linear(), linear_phases=24)
+    both, split = linear_of(panel, make_linear(), phases=24)
     network = both.ensemble.members[0]
     _, _, cutoff = split.train.locate(np.arange(len(split.train)))
     hour = np.rint(panel.calendar.phase(panel.time[cutoff])[:, 0] * 24).astype(int) % 24
@@ -204,7 +203,7 @@ def test_spans_are_averaged_and_the_shorter_is_held_as_strongly(make_panel, make
     whole, split = linear_of(panel, make_linear())
     network = whole.ensemble.members[0]
     rows, count = list(windows_of(panel, split, network, 4)), len(split.train)
-    both, _ = linear_of(panel, make_linear(), linear_spans=(50, None))
+    both, _ = linear_of(panel, make_linear(), spans=(50, None))
     recent = rows[-50:]
     wanted = slow_ridge(recent, network, 8, 1, ALPHA * count / len(recent), 0)
     wanted = (wanted + network.experts.linear.maps[0][ALL, 0, :, 1].numpy()) / 2
@@ -239,11 +238,11 @@ def test_everything_left_open_is_chosen_and_a_second_choice_is_the_same(make_pan
     panel = make_panel(1, 24 * 40, known=1)
     plan, split = resolve(panel, make_linear(ridge_alpha=None, context_length=48, lookbacks=[48]))
     model = plan.model
-    assert model.linear_phases in (1, 24) and model.linear_calendar in (True, False)
-    assert model.linear_period in (None, 24) and model.linear_spans is None  # less than a year
-    assert model.linear_lags == (24,)
-    assert isinstance(model.ridge_alpha, tuple) and len(model.ridge_alpha) == 2
-    again = choose_linear(panel, plan.with_model(ridge_alpha=None), split)
+    assert model.linear.phases in (1, 24) and model.linear.calendar in (True, False)
+    assert model.linear.period in (None, 24) and model.linear.spans is None  # less than a year
+    assert model.linear.lags == (24,)
+    assert isinstance(model.linear.ridge_alpha, tuple) and len(model.linear.ridge_alpha) == 2
+    again = choose_linear(panel, plan.with_linear(ridge_alpha=None), split)
     assert again == plan
 
 
@@ -255,7 +254,7 @@ def test_phases_are_chosen_where_each_hour_follows_another_rule(make_panel, make
         sign = 0.9 if step // 6 % 2 else -0.9
         value[step] = sign * value[step - 1] + rng.normal()
     panel = replace(panel, values=value[:, None])
-    assert resolve(panel, make_linear(ridge_alpha=None))[0].model.linear_phases == 24
+    assert resolve(panel, make_linear(ridge_alpha=None))[0].model.linear.phases == 24
 
 
 def test_a_period_is_chosen_where_series_repeat_themselves(make_panel, make_linear):
@@ -264,7 +263,7 @@ def test_a_period_is_chosen_where_series_repeat_themselves(make_panel, make_line
     value = np.tile(rng.normal(size=24), 30) + rng.normal(size=24 * 30)
     panel = replace(panel, values=value[:, None])
     config = make_linear(24, ridge_alpha=None, lookbacks=[96], context_length=96)
-    assert resolve(panel, config)[0].model.linear_period == 24
+    assert resolve(panel, config)[0].model.linear.period == 24
 
 
 def test_recent_years_are_chosen_after_a_change_of_regime(make_panel, make_linear):
@@ -275,21 +274,21 @@ def test_recent_years_are_chosen_after_a_change_of_regime(make_panel, make_linea
         sign = 0.9 if step > panel.n_rows // 2 else -0.9
         value[step] = sign * value[step - 1] + rng.normal()
     panel = replace(panel, values=value[:, None])
-    assert resolve(panel, make_linear())[0].model.linear_spans == (8766, 17532, None)
+    assert resolve(panel, make_linear())[0].model.linear.spans == (8766, 17532, None)
 
 
 def test_without_validation_quarters_of_the_training_choose(make_panel, make_linear):
     config = make_linear(fit={"validation": None}, ridge_alpha=None)
     model = resolve(make_panel(2, 60), config)[0].model
-    assert model.linear_phases == 1 and len(model.ridge_alpha) == 2
+    assert model.linear.phases == 1 and len(model.linear.ridge_alpha) == 2
 
 
 def test_lookbacks_and_context_follow_from_the_length_of_the_table(make_panel, make_config):
     def found(rows, series=1, horizon=8, **model):
         settled = {"experts": ["naive", "linear"], "context_length": None, "patch": None} | model
         model = resolve(make_panel(series, rows), make_config(horizon, model=settled))[0].model
-        back = CUTOFFS * model.cutoff_spacing  # the linear expert forecasts at earlier cutoffs too
-        return model.lookbacks, model.attention_length, model.context_length - back
+        back = CUTOFFS * model.pool.cutoff_spacing  # the linear expert forecasts at earlier cutoffs too
+        return model.linear.lookbacks, model.attention_length, model.context_length - back
 
     assert found(1200) == ((168,), 168, 168)
     assert found(90, series=5) == ((24,), 24, 24)

@@ -5,6 +5,7 @@ import pytest
 from forecaster.config import Plan
 from forecaster.fitting import fit as runs_fit
 from forecaster.fitting.fit import fit_panel, resolve
+from forecaster.model.size import Size
 
 OPEN = {"steps": None, "batch_size": None}
 
@@ -13,7 +14,7 @@ OPEN = {"steps": None, "batch_size": None}
 def test_more_windows_allow_a_larger_network_and_more_steps(
     make_panel, make_config, monkeypatch, rows, sizes
 ):
-    monkeypatch.setattr(runs_fit, "SIZES", ((20, 8, 3, 4), (None, 16, 5, 6)))
+    monkeypatch.setattr(runs_fit, "SIZES", (Size(20, 8, 3, 4), Size(None, 16, 5, 6)))
     plan, _ = resolve(make_panel(1, rows), make_config(4, fit=OPEN, model={"width": None}))
     assert (plan.model.width, plan.fit.steps, plan.fit.batch_size) == sizes
 

@@ -13,7 +13,6 @@ from numpy.testing import assert_allclose
 import forecaster as fc
 from forecaster.fitting.experts import levels
 from forecaster.fitting.experts.levels import level_by_statics
-from forecaster.model.experts import ADDED
 
 DEMO = Path(__file__).parents[2] / "data" / "demo.csv"
 
@@ -236,20 +235,6 @@ def test_new_series_are_the_same_in_a_file_and_in_shards(tmp_path, monkeypatch):
         model.predict_to(tmp_path / "many.parquet", **call, shard=shard, engine=elsewhere)
     one, many = (pl.read_parquet(tmp_path / f"{name}.parquet") for name in ("one", "many"))
     assert one.equals(many) and one["shop"].unique(maintain_order=True).to_list() == [*"abcdefghwxz"]
-
-
-def test_an_artifact_of_before_forecasts_a_new_series_at_its_level(tmp_path):
-    model, history, ahead = _promoted()
-    experts = model.artifact.ensemble.networks[0].experts
-    kept = {name: one.clone() for name, one in experts.state_dict().items() if name not in ADDED}
-    before = {name: experts.get_buffer(name).clone() for name in ADDED}
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ADDED:
-            patch.setattr(experts, name, before[name].zero_())
-        experts.load_state_dict(kept)
-        assert not any(experts.get_buffer(name).any() for name in ADDED)
-        flat = model.predict(history, future=ahead.drop("sales"), only="x")
-    assert flat.status == ("cold",)
 
 
 def test_the_profile_of_steps_that_nothing_tells_apart_is_next_to_nothing():

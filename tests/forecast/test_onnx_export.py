@@ -13,7 +13,7 @@ import torch
 from forecast import tiny
 
 import forecaster as fc
-from forecaster.config import Expert, TargetConfig
+from forecaster.config import Expert, ExpertPlan, LinearPlan, TargetConfig
 from forecaster.fitting.moments import learn_scales
 from forecaster.forecast import onnx_export
 from forecaster.forecast.artifact import Artifact, shape_of
@@ -25,17 +25,22 @@ from forecaster.windows.store import training_store
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 pytest.importorskip("onnxscript", reason="needs the extra onnx")
 
-EXPERTS = {
-    "experts": tuple(name for name in get_args(Expert) if name != "tsb"),
-    "context_length": 18,
-    "history_length": 48,
-    "memory": 24,
-    "seasons": (4, 6),
-    "lookbacks": (9,),
-    "linear_lags": (3,),
-    "driver_length": 11,
-}
+LINEAR = LinearPlan(lookbacks=(9,), lags=(3,))
+EXPERTS = ExpertPlan(
+    experts=tuple(name for name in get_args(Expert) if name != "tsb"),
+    history_length=48,
+    memory=24,
+    seasons=(4, 6),
+    driver_length=11,
+    linear=LINEAR,
+)
 RICH = {"targets": 2, "past": 1, "known": 1, "categories": True, "static": True, "missing": 0.2}
+
+
+def with_experts(*names, **settings):
+    """The settings of a network with some experts."""
+    pool = EXPERTS.model_copy(update={"experts": names, **settings})
+    return {"context_length": 18, "pool": pool}
 
 
 @pytest.fixture(autouse=True)
@@ -107,8 +112,9 @@ def test_onnxruntime_equals_torch_with_covariates_categories_and_gaps(make_artif
 
 @pytest.mark.slow
 def test_experts_and_their_linear_maps_are_inside_the_file(make_artifact, tmp_path):
-    settings = {"linear_units": 4, "linear_phases": 3, "drivers": ("p0", "k0")}
-    panel, artifact = make_artifact(model=EXPERTS | settings, **RICH)
+    linear = LINEAR.model_copy(update={"units": 4, "phases": 3})
+    pool = EXPERTS.model_copy(update={"drivers": ("p0", "k0"), "linear": linear})
+    panel, artifact = make_artifact(model={"context_length": 18, "pool": pool}, **RICH)
     (member,) = artifact.ensemble.members
     member.network_weight.fill_(0.5)
     arx = member.experts.arx
@@ -142,8 +148,8 @@ def test_calibration_and_bounds_of_the_target_are_inside_the_file(make_artifact,
         ({"irregular": True}, {"attention": "local", "attention_size": 1}),
         ({"ragged": True, "gaps": 0.3}, {"attention": "low_rank", "attention_size": 2}),
         (RICH, {"decoder_mask": "full", "conv_kernel": 2}),
-        ({"ragged": True, "gaps": 0.3}, EXPERTS | {"experts": ("ets",)}),
-        ({}, EXPERTS | {"experts": ("naive", "linear"), "driver_length": 1}),
+        ({"ragged": True, "gaps": 0.3}, with_experts("ets")),
+        ({}, with_experts("naive", "linear", driver_length=1)),
         ({}, {"style": "vaswani2017", "positions": "sinusoidal", "patch": 1}),
     ],
     ids=[

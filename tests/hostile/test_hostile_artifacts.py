@@ -15,7 +15,7 @@ from json_wounds import fuzz, wounded
 
 import forecaster as fc
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "format-6"
+GOLDEN = Path(__file__).parents[1] / "golden" / "format-7"
 SECONDS, MEMORY = 30, 2 << 30
 """How long one model may take, and how much memory beside what is taken already."""
 
@@ -111,6 +111,22 @@ def test_a_context_too_short_for_its_experts_is_refused(saved):
     assert _tried(saved)
 
 
+@pytest.mark.parametrize(
+    ("path", "near"), [(("pool", "memry"), "memory"), (("pool", "linear", "phase"), "phases")]
+)
+def test_an_unknown_setting_of_an_expert_is_named_with_the_nearest_one(saved, path, near):
+    _put(saved, "plan.json", "model", *path, 1)
+    name = ".".join(("model", *path))
+    with pytest.raises(fc.ArtifactError, match=f"{name}: unknown setting, did you mean '{near}'"):
+        fc.load(saved)
+
+
+def test_a_linear_expert_without_settings_is_refused(saved):
+    _put(saved, "plan.json", "model", "pool", "linear", None)
+    with pytest.raises(fc.ArtifactError, match="linear None does not suit experts linear"):
+        fc.load(saved)
+
+
 BILLIONS = {
     "layers": ("encoder_layers", 10**9, "less than or equal to 1000 (got 1000000000)"),
     "width": ("width", 10**9, "less than or equal to 65536 (got 1000000000)"),
@@ -133,7 +149,7 @@ ENDLESS = {
         "pairs of tokens, expected at most 1,000,000,000: ",
     ),
     "horizon": (
-        {"decoder_patch": 1, "decoder": "autoregressive", "experts": []},
+        {"decoder_patch": 1, "decoder": "autoregressive", "pool": {}},
         "horizon 100,000, model.decoder_patch 1, 100 sample paths: one forecast takes attention of "
         "1,000,040,000,000 pairs of tokens, expected at most 10,000,000,000: ",
     ),

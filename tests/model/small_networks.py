@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import torch
 
-from forecaster.config import ModelPlan
+from forecaster.config import ExpertPlan, LinearPlan, ModelPlan
 from forecaster.model.embedding import Shape
 from forecaster.model.heads import BinnedHead
 from forecaster.model.network import Network
@@ -13,14 +13,15 @@ from forecaster.windows.batch import Inputs
 
 CONTEXT, HORIZON = 18, 7  # multiples of neither patch: 4 in the context, 3 in the horizon
 HISTORY = 40
-EXPERTS = {
-    "experts": ("naive", "ets", "seasonal_mean", "linear"),
-    "memory": 24,
-    "seasons": (4, 0),
-    "lookbacks": (3, 8),
-    "linear_lags": (2, 9),
-}
-"""Settings of experts for these networks; their earlier cutoffs are eight steps of the context."""
+LINEAR = LinearPlan(lookbacks=(3, 8), lags=(2, 9))
+EXPERTS = ExpertPlan(
+    experts=("naive", "ets", "seasonal_mean", "linear"),
+    history_length=HISTORY,
+    memory=24,
+    seasons=(4, 0),
+    linear=LINEAR,
+)
+"""Experts for these networks; their earlier cutoffs are eight steps of the context."""
 
 EVERYTHING = Shape(
     horizon=HORIZON,
@@ -39,8 +40,9 @@ PLAIN = Shape(horizon=HORIZON, channels=2, cycles=1)
 def make_network(shape: Shape, **settings: object) -> Network:
     """Returns a network in evaluation mode; the output layer is random too, not its initial zeros."""
     torch.manual_seed(0)
-    small = dict(width=8, heads=2, encoder_layers=1, patch=4, decoder_patch=3, history_length=HISTORY)
-    config = ModelPlan(**(small | {"context_length": CONTEXT} | settings))
+    small = dict(width=8, heads=2, encoder_layers=1, patch=4, decoder_patch=3, context_length=CONTEXT)
+    small["pool"] = ExpertPlan(history_length=HISTORY)
+    config = ModelPlan(**(small | settings))
     network = Network(config, shape).eval().requires_grad_(False)
     torch.nn.init.normal_(network.output.weight, std=0.3)
     for name, buffer in network.named_buffers():
@@ -53,6 +55,11 @@ def make_network(shape: Shape, **settings: object) -> Network:
                 torch.nn.init.normal_(weights, std=0.3)
                 weights[..., weights.shape[2] - len(linear.allowed) :, :] *= linear.allowed
     return network
+
+
+def with_linear(**settings: object) -> ExpertPlan:
+    """Returns these experts with some settings of the linear one replaced."""
+    return EXPERTS.with_linear(LINEAR.model_copy(update=settings))
 
 
 def make_inputs(

@@ -6,25 +6,27 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from small_networks import HORIZON, Shape, make_inputs, make_network
+from small_networks import HISTORY, HORIZON, Shape, make_inputs, make_network
 
 import forecaster as fc
+from forecaster.config import ExpertPlan, LinearPlan
 from forecaster.fitting.experts.drivers import DriverRows, MapSums, Products, _selected, _solved
 from forecaster.model.experts import CUTOFFS
 
 SHAPE = Shape(horizon=HORIZON, channels=2, past=1, known=1)
-ARX = {
-    "experts": ("naive", "linear", "arx"),
-    "memory": 24,
-    "seasons": (4, 0),
-    "lookbacks": (8,),
-    "drivers": ("a", "b", "p", "k"),
-    "driver_length": 5 + CUTOFFS,
-}
+ARX = ExpertPlan(
+    experts=("naive", "linear", "arx"),
+    history_length=HISTORY,
+    memory=24,
+    seasons=(4, 0),
+    drivers=("a", "b", "p", "k"),
+    driver_length=5 + CUTOFFS,
+    linear=LinearPlan(lookbacks=(8,)),
+)
 
 
 def arx_network(units: str):
-    network = make_network(SHAPE, **ARX, driver_units=units)
+    network = make_network(SHAPE, pool=ARX.model_copy(update={"driver_units": units}))
     arx, draw = network.experts.arx, torch.Generator().manual_seed(1)
     arx.maps.copy_(0.2 * torch.randn(arx.maps.shape, generator=draw))
     arx.column.copy_(torch.randint(0, 8, arx.column.shape, generator=draw))

@@ -69,7 +69,7 @@ def test_paths_are_bounded_too_and_calibration_leaves_them_alone():
 
 def test_the_experts_of_all_members_forecast_without_networks_and_one_of_them_alone():
     inputs = make_inputs(PLAIN)
-    members = [make_network(PLAIN, **EXPERTS), make_network(PLAIN, **EXPERTS, width=4)]
+    members = [make_network(PLAIN, pool=EXPERTS), make_network(PLAIN, pool=EXPERTS, width=4)]
     ensemble = Ensemble(members, [0.25, 0.75], factors_of(0))
     for only in (None, "ets"):
         found = ensemble.experts_only(only)

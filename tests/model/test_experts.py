@@ -15,7 +15,7 @@ from small_networks import (
     with_targets,
 )
 
-from forecaster.config import Expert, ModelPlan
+from forecaster.config import Expert, ExpertPlan, ModelPlan
 from forecaster.fitting.experts.pool import bare_network, solve_experts
 from forecaster.fitting.fit import resolve
 from forecaster.model.closed_forms import DAMPED, ETS
@@ -32,16 +32,14 @@ HISTORY = 3 * SECOND + CUTOFFS * SPACING
 
 
 def make_experts(names=ALL, season=SEASON, second=SECOND, memory=MEMORY, horizon=HORIZON):
-    config = ModelPlan(
-        context_length=2,
-        patch=1,
-        decoder_patch=1,
+    pool = ExpertPlan(
         experts=names,
         history_length=memory + second + CUTOFFS * SPACING,
         memory=memory,
         cutoff_spacing=SPACING,
         seasons=(season, second),
     )
+    config = ModelPlan(context_length=2, patch=1, decoder_patch=1, pool=pool)
     experts = Experts(config, Shape(horizon=horizon, channels=1))
     experts.intermittent[:] = True
     return experts
@@ -287,8 +285,8 @@ def test_weights_are_equal_where_no_earlier_cutoff_is_known_and_0_where_an_exper
 
 @pytest.mark.parametrize("name", [*ALL, "linear"])
 def test_a_pool_of_one_is_that_expert(name):
-    settings = EXPERTS | {"experts": (name,), "seasons": (SEASON, 8)}
-    network, inputs = make_network(PLAIN, **settings), make_inputs(PLAIN)
+    alone = EXPERTS.model_copy(update={"experts": (name,), "seasons": (SEASON, 8)})
+    network, inputs = make_network(PLAIN, pool=alone), make_inputs(PLAIN)
     network.network_weight.zero_()
     pool = network.pool(inputs, network.scale(inputs))
     assert (pool.evidence.weights == 1).all()
@@ -298,12 +296,12 @@ def test_a_pool_of_one_is_that_expert(name):
     torch.testing.assert_close(forecast[..., 4], center)
 
 
-MANY = EXPERTS | {"experts": (*ALL, "linear"), "seasons": (SEASON, 8)}
+MANY = EXPERTS.model_copy(update={"experts": (*ALL, "linear"), "seasons": (SEASON, 8)})
 
 
 @pytest.mark.parametrize(("a", "b"), [(1e-3, 0.0), (7.0, -2e9), (1e4, 3e8), (0.02, 5.0)])
 def test_scaled_and_shifted_histories_scale_and_shift_every_expert(a, b):
-    network, inputs = make_network(PLAIN, **MANY), make_inputs(PLAIN)
+    network, inputs = make_network(PLAIN, pool=MANY), make_inputs(PLAIN)
     network.experts.intermittent[:] = True
     moved = with_targets(inputs, a * inputs.history + b)
     scales = [network.scale(one) for one in (inputs, moved)]
@@ -338,7 +336,7 @@ HARD = {
 @pytest.mark.parametrize("case", HARD)
 @pytest.mark.parametrize("weight", [0.0, 1.0])
 def test_any_history_gives_finite_rising_quantiles_and_leaves_other_rows_alone(case, weight):
-    network, inputs = make_network(PLAIN, **MANY), make_inputs(PLAIN)
+    network, inputs = make_network(PLAIN, pool=MANY), make_inputs(PLAIN)
     network.experts.intermittent[:] = True
     network.network_weight.fill_(weight)
     history = inputs.history.clone()
@@ -354,7 +352,7 @@ def test_noise_that_maps_were_solved_on_gives_the_linear_forecast_no_weight(make
     panel = make_panel(2, 260, known=6)
     settings = {"experts": ("naive", "level_0.1", "linear"), "lookbacks": (24,)}
     plan, split = resolve(panel, make_config(8, context_length=24, model=settings))
-    plan = plan.with_model(ridge_alpha=1e-4)
+    plan = plan.with_linear(ridge_alpha=1e-4)
     network, store = bare_network(panel, plan, split), training_store(panel, plan)
     solve_experts(network, panel, plan, split, store)
 

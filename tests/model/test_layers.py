@@ -19,7 +19,7 @@ from forecaster.model.scaling import Scale
 
 def make_config(**settings):
     small = {"width": 8, "heads": 2, "dropout": 0.0}
-    small |= {"context_length": 5, "patch": 1, "decoder_patch": 1, "history_length": 1}
+    small |= {"context_length": 5, "patch": 1, "decoder_patch": 1}
     return ModelPlan(**small | settings)
 
 

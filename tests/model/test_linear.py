@@ -8,18 +8,18 @@ import torch
 from small_networks import (
     CONTEXT,
     EVERYTHING,
-    EXPERTS,
     HORIZON,
     PLAIN,
     make_inputs,
     make_network,
+    with_linear,
     with_other_future,
     with_targets,
 )
 
+from forecaster.config import ExpertPlan, LinearPlan
 from forecaster.model.linear import ALL, EARLY, HeldOut
 
-ALONE = {**EXPERTS, "experts": ("linear",), "linear_calendar": True}
 SHAPES = {
     "plain": PLAIN,
     "everything": EVERYTHING,
@@ -28,9 +28,10 @@ SHAPES = {
 every_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 
 
-def make(shape, **settings):
+def make(shape, mask="causal", **settings):
     """A network that is its linear forecast alone, with random maps and offsets."""
-    network = make_network(shape, **(ALONE | settings))
+    pool = with_linear(**{"calendar": True, **settings})
+    network = make_network(shape, decoder_mask=mask, pool=pool)
     generator, experts = torch.Generator().manual_seed(1), network.experts
     offsets = torch.rand(experts.offsets.shape, generator=generator).cumsum(dim=-1)
     experts.offsets.copy_(offsets - offsets[..., 4:5])
@@ -39,7 +40,7 @@ def make(shape, **settings):
 
 
 def test_with_a_full_mask_every_lead_sees_all_that_is_known():
-    network, inputs = make(EVERYTHING, decoder_mask="full"), make_inputs(EVERYTHING)
+    network, inputs = make(EVERYTHING, mask="full"), make_inputs(EVERYTHING)
     other = network(with_other_future(inputs, lead=HORIZON - 1))
     assert not torch.isclose(other[:, 0], network(inputs)[:, 0]).all(dim=-1).any()
 
@@ -61,7 +62,7 @@ def test_what_a_map_reads_is_the_tail_less_its_mean_and_zero_where_nothing_is_ob
 
 
 def test_what_a_map_reads_of_known_covariates_lies_where_the_lags_say():
-    network, inputs = make(EVERYTHING, decoder_mask="full"), make_inputs(EVERYTHING)
+    network, inputs = make(EVERYTHING, mask="full"), make_inputs(EVERYTHING)
     known = network.embedding.known_scaler(inputs.known, inputs.known_observed)
     exogenous = network.experts.linear.exogenous(inputs, known)[:, 0]
     codes = torch.cat(
@@ -75,7 +76,7 @@ def test_what_a_map_reads_of_known_covariates_lies_where_the_lags_say():
 
 
 def test_the_phase_of_a_cutoff_survives_rounding():
-    network, inputs = make(PLAIN, linear_phases=24), make_inputs(PLAIN, batch=24)
+    network, inputs = make(PLAIN, phases=24), make_inputs(PLAIN, batch=24)
     phase = torch.from_numpy((np.arange(24) / 24).astype(np.float32))
     inputs = replace(inputs, phase=phase[:, None, None].expand_as(inputs.phase))
     found = network.experts.linear.phase(inputs)[:, 0]
@@ -87,8 +88,8 @@ def test_many_known_covariates_enter_as_means_of_horizon_patches_then_not_at_all
     sizes = {}
     for count in (5, 10, 900):
         shape = replace(PLAIN, horizon=horizon, known=count)
-        settings = {"experts": ("linear",), "lookbacks": (4,), "patch": 2, "decoder_patch": 3}
-        network = make_network(shape, **settings)
+        pool = ExpertPlan(experts=("linear",), linear=LinearPlan(lookbacks=(4,)))
+        network = make_network(shape, pool=pool, patch=2, decoder_patch=3)
         sizes[count] = network.experts.linear.maps[0].shape[2] - 4
     assert sizes == {5: 5 * 300, 10: 10 * 100, 900: 0}
 
@@ -128,7 +129,7 @@ def test_attention_reads_the_end_of_the_context_alone():
 def test_a_covariate_adds_as_much_in_a_wild_context_only_where_maps_count_in_training_spreads(
     units, grows
 ):
-    network = make(EVERYTHING, linear_units=units, decoder_mask="full")
+    network = make(EVERYTHING, units=units, mask="full")
     if units == "training":
         network.experts.linear.spread.copy_(
             torch.tensor([2.0, 5.0, 7.0])[: len(network.experts.linear.spread)]
@@ -145,7 +146,7 @@ def test_a_covariate_adds_as_much_in_a_wild_context_only_where_maps_count_in_tra
 
 @pytest.mark.parametrize("steps", [3, 50])
 def test_units_of_a_season_are_the_mean_distance_of_observed_values_so_far_apart(steps):
-    network = make(EVERYTHING, linear_units=steps)
+    network = make(EVERYTHING, units=steps)
     inputs = make_inputs(EVERYTHING)
     scale = network.scale(inputs)
     found = network.experts.linear.units(inputs, scale).scale
@@ -167,7 +168,7 @@ def test_units_of_a_season_are_the_mean_distance_of_observed_values_so_far_apart
 def test_an_earlier_cutoff_is_forecast_from_the_window_that_ends_there_by_maps_of_the_early_rows(
     shift, mask
 ):
-    network = make(EVERYTHING, linear_phases=3, decoder_mask=mask)
+    network = make(EVERYTHING, phases=3, mask=mask)
     linear, inputs = network.experts.linear, make_inputs(EVERYTHING)
     scale = linear.units(inputs, network.scale(inputs))
     known = network.embedding.known_numbers(inputs)

@@ -19,7 +19,7 @@ VARIANTS = [
     {"attention": "low_rank"},
     {"attention": "sparse"},
     {"conv_kernel": 3, "style": "vaswani2017"},
-    EXPERTS,
+    {"pool": EXPERTS},
 ]
 
 

@@ -9,7 +9,6 @@ from small_networks import (
     CONTEXT,
     EVERYTHING,
     EXPERTS,
-    HISTORY,
     HORIZON,
     PLAIN,
     make_inputs,
@@ -40,7 +39,7 @@ def test_values_after_the_cutoff_change_nothing(
     )
     plan = make_plan(4, context_length=CONTEXT)
     if experts:
-        plan = plan.with_model(**EXPERTS, history_length=HISTORY)
+        plan = plan.with_model(pool=EXPERTS)
     network = make_network(shape_of(panel, 4), **plan.model.model_dump())
     cutoff = np.array([25, 66])
     later = np.concatenate([np.arange(26, 40), np.arange(67, 80)])

@@ -51,7 +51,7 @@ def test_an_empty_phase_slot_gives_zeros_and_leaves_the_others_alone():
 
 def make_encoding(positions, cycles=0, context=5, horizon=3):
     torch.manual_seed(0)
-    settings = {"context_length": 5, "patch": 1, "decoder_patch": 1, "history_length": 1}
+    settings = {"context_length": 5, "patch": 1, "decoder_patch": 1}
     config = ModelPlan(width=8, heads=2, positions=positions, **settings)
     encoding = TimeEncoding(config, cycles, context, horizon)
     if encoding.learned is not None:

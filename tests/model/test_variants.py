@@ -7,13 +7,13 @@ import torch
 from small_networks import (
     CONTEXT,
     EVERYTHING,
-    EXPERTS,
     HORIZON,
     PLAIN,
     make_inputs,
     make_network,
     one_channel,
     rows_of,
+    with_linear,
     with_other_future,
     with_targets,
 )
@@ -28,9 +28,9 @@ VARIANTS = {
     "learned": {"positions": "learned"},
     "vaswani2017": {"style": "vaswani2017"},
     "convolution": {"conv_kernel": 2},
-    "experts": {**EXPERTS, "linear_phases": 3},
-    "calendar": {**EXPERTS, "linear_calendar": True, "attention_length": 5},
-    "linear units": {**EXPERTS, "linear_units": 2},
+    "experts": {"pool": with_linear(phases=3)},
+    "calendar": {"pool": with_linear(calendar=True), "attention_length": 5},
+    "linear units": {"pool": with_linear(units=2)},
     "channels": {**TOGETHER, "conv_kernel": 3},
     "channels, sparse": {**TOGETHER, "attention": "sparse", "attention_size": 1},
 }

@@ -37,7 +37,7 @@ PHASES = {
     "opening the run": (forecaster.runs.tracking.TrackedRun, "open", 1),
     "training": (Learner, "training_step", 7),
     "validating": (Learner, "validation_step", 2),
-    "scoring": (forecaster.fitting.fit, "_validate", 1),
+    "scoring": (forecaster.fitting.fit, "validation_scores", 1),
     "saving": (saved_model, "save_tensors", 1),
     "tracking": (forecaster.runs.pipeline, "log_artifact", 1),
 }

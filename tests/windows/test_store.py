@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forecaster.config import DataConfig, ModelPlan
+from forecaster.config import DataConfig, ExpertPlan, ModelPlan
 from forecaster.model.scaling import ContextScaler
 from forecaster.panel.build import open_panel
 from forecaster.panel.calendar import Calendar
@@ -35,8 +35,9 @@ def cutoffs(panel, horizon=H):
 
 
 def store_of(panel, length=L, horizon=H, history=T):
-    drivers = {"drivers": panel.schema.columns[-DRIVERS:], "driver_length": history + 3}
-    plan = ModelPlan(context_length=length, history_length=history, patch=1, decoder_patch=1, **drivers)
+    drivers = panel.schema.columns[-DRIVERS:]
+    pool = ExpertPlan(history_length=history, drivers=drivers, driver_length=history + 3)
+    plan = ModelPlan(context_length=length, patch=1, decoder_patch=1, pool=pool)
     return WindowStore(panel, plan, horizon)
 
 
@@ -162,9 +163,8 @@ def test_a_history_is_left_out_only_where_no_scale_is_taken_from_it(make_panel, 
     for begin, level in ((4, 0.0), (25, 7.0), (45, 1e9), (70, 3.0), (110, np.nan)):
         values[begin : begin + 13, :2] = level
     panel = replace(panel, values=values)
-    plan = ModelPlan(
-        context_length=L, attention_length=read, history_length=T, patch=1, decoder_patch=1
-    )
+    pool = ExpertPlan(history_length=T)
+    plan = ModelPlan(context_length=L, attention_length=read, patch=1, decoder_patch=1, pool=pool)
     plan = plan.model_copy(update={"scale_length": scale_length})
     store = WindowStore(panel, plan, H)
     scaler, left_out = ContextScaler(2, scale_length), 0

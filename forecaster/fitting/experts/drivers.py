@@ -87,8 +87,8 @@ def solve_arx(
     assert experts.linear is not None
     arx.used.zero_()
     arx.maps.zero_()
-    lags = plan.model.driver_length - experts.cutoff_span  # the rest is for earlier cutoffs
-    columns = [panel.schema.columns.index(name) for name in plan.model.drivers]
+    lags = plan.model.pool.driver_length - experts.cutoff_span  # the rest is for earlier cutoffs
+    columns = [panel.schema.columns.index(name) for name in plan.model.pool.drivers]
     candidates = 2 * lags * len(columns)  # M: each column at each lag, and its square
     series, cutoff = _drawn(index, min(_ROWS, _CELLS // candidates))
     values = panel.values[cutoff][:, columns]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from forecaster.config import ModelConfig, ModelPlan, Plan
+from forecaster.config import LinearPlan, ModelConfig, Plan
 from forecaster.fitting.experts import ridge
 from forecaster.fitting.experts.pool import bare_network
 from forecaster.panel.calendar import cycle_steps
@@ -35,29 +35,27 @@ _ROWS_PER_FEATURE = 2  # of each phase's map
 _MOST_PRODUCTS = 1 << 20  # of features, over all phases: a map takes 32 times that in bytes
 
 
-def linear_settings(model: ModelConfig, panel: Panel, context: int, back: int) -> dict[str, object]:
-    """Returns the linear settings that follow from the table, and the context they need.
+def linear_settings(model: ModelConfig, panel: Panel, context: int) -> LinearPlan:
+    """Returns the linear settings that follow from the table; `choose_linear` settles the others.
 
     Args:
         model: the request.
         panel: the table.
         context: steps that attention reads.
-        back: steps from the earliest cutoff at which experts are compared to the window's own.
     """
     lookbacks = model.lookbacks
     if lookbacks is None:
         lookbacks = _default_lookbacks(panel, context)
         if model.context_length is not None:
             lookbacks = tuple(n for n in lookbacks if n <= context) or (context,)
-    window = max(*lookbacks, context)
-    season = panel.calendar.season_length
-    return {
-        "lookbacks": lookbacks,
-        "linear_lags": _known_lags(panel, min(window, _LONGEST_LOOKBACK)),
-        "linear_units": season if model.linear_units == "season" else model.linear_units,
-        "context_length": window + back,
-        "attention_length": context,
-    }
+    longest = min(max(*lookbacks, context), _LONGEST_LOOKBACK)
+    units = model.linear_units
+    return LinearPlan(
+        lookbacks=lookbacks,
+        units=panel.calendar.season_length if units == "season" else units,
+        ridge_alpha=model.ridge_alpha,
+        lags=_known_lags(panel, longest),
+    )
 
 
 def _known_lags(panel: Panel, longest: int) -> tuple[int, ...]:
@@ -84,12 +82,10 @@ def choose_linear(panel: Panel, plan: Plan, split: Split) -> Plan:
     by maps solved without them; validation alone may be of another regime. Training spans are scored by
     validation alone, because the quarters before a span are forecast by what came later.
     """
-    if not plan.model.has_linear:
+    if not plan.model.pool.needs_maps:
         return plan
     panel = with_categories(panel, split.train_end)
-    plain = plan.with_model(
-        linear_phases=1, linear_calendar=False, linear_period=None, linear_spans=None
-    )
+    plain = plan.with_linear(phases=1, calendar=False, period=None, spans=None)
     with torch.no_grad():
         return _Choice(panel, plain, split).choose()
 
@@ -113,9 +109,8 @@ class _Choice:
         self._panel = panel
         self._split = split
         self._phases = self._cycle_phases()
-        widest = plan.with_model(
-            linear_phases=self._phases or 1, linear_calendar=bool(panel.calendar.cycles)
-        )
+        has_cycles = bool(panel.calendar.cycles)
+        widest = plan.with_linear(phases=self._phases or 1, calendar=has_cycles)
         # One pass over the windows: the sums of the widest maps hold those of all others (`_narrowed`).
         self._network = bare_network(panel, widest, split)
         self._windows: dict[int | None, ridge.RidgeWindows] = {}
@@ -131,7 +126,7 @@ class _Choice:
         least, plan = self._with_alphas(self._plan, ALPHAS)
         # Alphas are chosen again, among those next to the ones before: three solutions in place of ten.
         for worth, settings in self._abilities():
-            error, extended = self._with_alphas(plan.with_model(**settings), _neighbours(plan))
+            error, extended = self._with_alphas(plan.with_linear(**settings), _neighbours(plan))
             if error < worth * least:
                 least, plan = error, extended
         return self._with_spans(plan)
@@ -141,18 +136,18 @@ class _Choice:
         calendar = self._panel.calendar
         abilities: list[tuple[float, dict[str, object]]] = []
         if calendar.cycles:
-            abilities.append((_WORTH, {"linear_calendar": True}))
+            abilities.append((_WORTH, {"calendar": True}))
         if self._phases:
-            abilities.append((_WORTH, {"linear_phases": self._phases}))
+            abilities.append((_WORTH, {"phases": self._phases}))
         season = calendar.season_length
         if 2 <= season <= max(self._linear.lookbacks) // 2:
-            abilities.append((_PERIOD_WORTH, {"linear_period": season}))
+            abilities.append((_PERIOD_WORTH, {"period": season}))
         return abilities
 
     def _with_alphas(self, plan: Plan, alphas: Sequence[float]) -> tuple[float, Plan]:
         """The error of a plan, and the plan with the best alpha of each horizon patch."""
         horizon = plan.horizon
-        is_free = self._plan.model.ridge_alpha is None
+        is_free = self._plan.model.linear.ridge_alpha is None
         if is_free:
             leads = [torch.full((horizon,), alpha, dtype=torch.float64) for alpha in alphas]
         else:
@@ -164,7 +159,7 @@ class _Choice:
         relative = (errors / self._reference).sum(dim=0)  # [alpha, patch]
         if is_free:
             chosen = [alphas[number] for number in relative.argmin(dim=0).tolist()]
-            plan = plan.with_model(ridge_alpha=tuple(chosen))
+            plan = plan.with_linear(ridge_alpha=tuple(chosen))
         return float(relative.amin(dim=0).sum()), plan
 
     def _with_spans(self, plan: Plan) -> Plan:
@@ -176,7 +171,7 @@ class _Choice:
         for span in spans:
             self._add_span(span)
         # All spans or none: one comparison, for validation windows may be few.
-        averaged = plan.with_model(linear_spans=(*spans, None))
+        averaged = plan.with_linear(spans=(*spans, None))
         alphas = ridge.lead_alphas(plan.model, plan.horizon)
         _, validation = self._errors([(plan, alphas), (averaged, alphas)])  # [candidate, patch]
         before, after = validation.sum(dim=-1).tolist()
@@ -214,28 +209,28 @@ class _Choice:
         """The maps of a plan by training span, then by the quarter that they were solved without."""
         return {
             span: {
-                fold: self._narrowed(sums, alphas, plan.model)
+                fold: self._narrowed(sums, alphas, plan.model.linear)
                 for fold, sums in self._sums[span].items()
             }
-            for span in plan.model.linear_spans or (None,)
+            for span in plan.model.linear.spans or (None,)
         }
 
     def _narrowed(
-        self, widest: Sequence[ridge.Equations], alphas: Tensor, model: ModelPlan
+        self, widest: Sequence[ridge.Equations], alphas: Tensor, settings: LinearPlan
     ) -> list[Tensor]:
-        """The maps of a model, from the sums of one that reads more; 0 for what it does not read."""
+        """The maps of some settings, from the sums of one that reads more; 0 for what it does not read."""
         linear = self._linear
         maps = []
         for sums, lookback in zip(widest, linear.lookbacks, strict=True):
             # Normal equations of fewer features are some rows and columns of those of all.
-            narrow = sums.pooled() if model.linear_phases == 1 else sums
+            narrow = sums.pooled() if settings.phases == 1 else sums
             columns = torch.arange(narrow.gram.shape[1])  # [F]
-            if not model.linear_calendar:
+            if not settings.calendar:
                 columns = columns[(columns < lookback) | (columns >= lookback + linear.calendar)]
                 gram = narrow.gram[:, columns][:, :, columns]
                 narrow = narrow._replace(gram=gram, cross=narrow.cross[:, columns])
             free = ridge.solution(linear, narrow, alphas)
-            solved = ridge.with_periodic(free, narrow, alphas, lookback, model.linear_period)
+            solved = ridge.with_periodic(free, narrow, alphas, lookback, settings.period)
             features = sums.gram.shape[1]
             padded = solved.new_zeros(len(solved), features, solved.shape[2])  # [P, F, H]
             padded[:, columns] = solved
@@ -262,7 +257,7 @@ class _Choice:
         if not calendar.cycles:
             return None
         steps = cycle_steps(calendar, calendar.cycles[0])
-        size = max(self._plan.model.lookbacks or (1,))
+        size = max(self._plan.model.linear.lookbacks)
         rows = min(len(self._split.train), ridge.MOST_ROWS)
         enough = rows >= _ROWS_PER_FEATURE * steps * size and steps * size**2 <= _MOST_PRODUCTS
         return steps if 2 <= steps <= _MOST_PHASES and enough else None
@@ -270,7 +265,7 @@ class _Choice:
 
 def _neighbours(plan: Plan) -> list[float]:
     """The penalties chosen for horizon patches, and those next to them."""
-    chosen = plan.model.ridge_alpha
+    chosen = plan.model.linear.ridge_alpha
     if not isinstance(chosen, tuple):
         return []
     numbers = {n for n, alpha in enumerate(ALPHAS) if alpha in chosen}

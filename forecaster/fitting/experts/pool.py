@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from forecaster.config import Expert, ModelConfig, Plan
+from forecaster.config import Expert, ExpertPlan, ModelConfig, Plan
 from forecaster.errors import ConfigError
 from forecaster.fitting.experts.drivers import solve_arx
 from forecaster.fitting.experts.levels import learn_levels
@@ -45,6 +45,7 @@ _MEMORY = 256
 _SPACING = 64
 _PHASES = 24  # of a season, at most, at which bands have widths of their own: the hours of a day
 _LAGS = 96  # steps back of a driver, at most: four days of hours, a day of quarters of an hour
+_LEAST_DELAY = _MEMORY // 8  # steps back of a driver that are tried, however short horizon and season
 _LEAST_LAGS = 8  # of each column: with fewer there are too many columns
 # Columns times lags, at most: 1,024 windows of them and of their squares fill the 64 MB of `drivers.py`.
 _CANDIDATES = 4096
@@ -72,13 +73,18 @@ class _Lengths(NamedTuple):
         return CUTOFFS * self.spacing
 
 
-def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> dict[str, object]:
-    """Returns the experts that suit a table, and how far back they read.
+def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> ExpertPlan:
+    """Returns the experts that suit a table, and how far back they read; `linear_settings` adds their maps.
+
+    All rows are read, those of validation too: see the top of this file.
 
     Args:
         model: the request.
         panel: the table.
         horizon: steps.
+
+    Raises:
+        ConfigError: a requested expert has no season or demand in the table.
     """
     longest = panel.longest
     requested = model.experts
@@ -86,10 +92,10 @@ def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> dict[str, o
         requested = ()
     if requested == ():
         # History is read all the same: a constant context takes its spread from it.
-        return {"experts": (), "history_length": max(1, min(longest, HISTORY))}
+        return ExpertPlan(history_length=max(1, min(longest, HISTORY)))
     lengths = _lengths(panel, horizon)
-    drivers = _drivers(panel)
-    suitable = _suitable(panel, lengths, drivers)
+    columns = _drivers(panel)
+    suitable = _suitable(panel, lengths, columns)
     if unsuited := sorted(set(requested or ()) - suitable):
         raise ConfigError(
             f"model.experts {', '.join(unsuited)}: {panel.name} has no season or demand for it (season "
@@ -97,29 +103,33 @@ def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> dict[str, o
             f"{', '.join(name for name in get_args(Expert) if name in suitable)}"
         )
     names = tuple(name for name in get_args(Expert) if name in (requested or suitable))
+    drivers = columns if "arx" in names else ()
+    # What a driver does shows within a horizon or a season: delays of so many steps are tried, and of 32 at
+    # least, as far as all candidates (columns times lags) are solved together.
     lags = 0
-    if "arx" in names:
-        # Delays of up to a horizon or a season are looked for, and of 32 steps at least.
-        delay = max(horizon, lengths.season, _MEMORY // 8)
+    if drivers:
+        delay = max(horizon, lengths.season, _LEAST_DELAY)
         lags = min(_LAGS, delay, _CANDIDATES // len(drivers))
-    # The second season may lie further back than the memory: three of them, as far as history goes.
+    # A mean over the second season may lie further back than the memory: as far as history goes.
     second_span = min(MEAN_SEASONS * lengths.second, longest, HISTORY - lengths.cutoff_span)
-    first_cycle = _first_cycle(panel.calendar)
+    # Bands differ by phase where windows know it: phases are read from the first slot of `Inputs.phase`,
+    # that of the first cycle.
+    is_season = _first_cycle(panel.calendar) == lengths.season
     # Means of the training rows are of all series together: of use where these are alike.
-    absolute = panel.n_series == 1 or (lags > 0 and _alike(panel))
-    return {
-        "experts": names,
+    is_absolute = panel.n_series == 1 or (lags > 0 and _alike(panel))
+    return ExpertPlan(
+        experts=names,
         # Each earlier cutoff has the same memory as the window's own.
-        "history_length": max(lengths.memory, second_span) + lengths.cutoff_span,
-        "memory": lengths.memory,
-        "cutoff_spacing": lengths.spacing,
-        "seasons": (lengths.season, lengths.second),
-        # Phases are read from `Inputs.phase`, whose first slot is the first cycle.
-        "band_phases": min(lengths.season, _PHASES) if first_cycle == lengths.season else 1,
-        "drivers": drivers if lags else (),
-        "driver_length": lags + lengths.cutoff_span if lags else 1,
-        "driver_units": "training" if absolute else "window",
-    }
+        history_length=max(lengths.memory, second_span) + lengths.cutoff_span,
+        memory=lengths.memory,
+        cutoff_spacing=lengths.spacing,
+        seasons=(lengths.season, lengths.second),
+        band_phases=min(lengths.season, _PHASES) if is_season else 1,
+        drivers=drivers,
+        # Errors at earlier cutoffs are of forecasts that read as many lags.
+        driver_length=lags + lengths.cutoff_span if drivers else 1,
+        driver_units="training" if is_absolute else "window",
+    )
 
 
 def _lengths(panel: Panel, horizon: int) -> _Lengths:

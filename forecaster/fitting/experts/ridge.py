@@ -58,7 +58,7 @@ def solve_linear(network: Network, panel: Panel, plan: Plan, index: WindowIndex)
     linear = network.experts.linear
     alphas = lead_alphas(plan.model, linear.horizon)
     # The longest span first: it settles how much the others are shrunk.
-    spans = plan.model.linear_spans or (None,)
+    spans = plan.model.linear.spans or (None,)
     longest_first = sorted(spans, key=lambda span: -(span or 1 << 62))
     held_out: list[HeldOut] = []
     longest_weight: list[Tensor] | None = None
@@ -99,7 +99,7 @@ def _solved_maps(
 
 def lead_alphas(model: ModelPlan, horizon: int) -> Tensor:
     """[H] the penalty of each lead."""
-    alphas = torch.tensor(model.ridge_alpha, dtype=torch.float64)
+    alphas = torch.tensor(model.linear.ridge_alpha, dtype=torch.float64)
     if alphas.ndim == 0:
         return alphas.repeat(horizon)
     return alphas.repeat_interleave(model.decoder_patch)[:horizon]

@@ -35,7 +35,7 @@ from forecaster.evaluation.label_scores import NETWORK
 from forecaster.evaluation.metrics import Scores
 from forecaster.fitting.fit import fit_panel, resolve, with_found_cycles
 from forecaster.fitting.labels import fit_labels, resolve_labels
-from forecaster.fitting.members import NETWORK_WEIGHTS
+from forecaster.fitting.mixture import NETWORK_WEIGHTS
 from forecaster.fitting.train import TrainingContext
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast
@@ -129,7 +129,7 @@ class Evaluator:
     def _forecast_scores(self, artifact: Artifact) -> TrialScores:
         backtest = self.backtest(artifact)
         fitted = values = self._values(backtest)
-        if artifact.metrics.get("network_weight") == 0 and len(artifact.plan.model.experts) > 1:
+        if artifact.metrics.get("network_weight") == 0 and len(artifact.plan.model.pool.experts) > 1:
             values = self._values(self.backtest(with_network(artifact)))
         return backtest.scores, fitted, values
 
@@ -165,7 +165,7 @@ def _label_scores(artifact: Artifact[LabelEnsemble]) -> TrialScores:
 
 def used_settings(plan: Plan) -> str:
     """Returns a digest of the settings that a fit of the plan uses; one expert alone is not trained."""
-    unused = _OF_NETWORKS if len(plan.model.experts) == 1 else {}
+    unused = _OF_NETWORKS if len(plan.model.pool.experts) == 1 else {}
     return digest(plan.model_dump(mode="json", exclude=unused))
 
 

@@ -182,7 +182,9 @@ def test_one_expert_uses_no_setting_of_a_training(make_panel: Make, make_config)
     panel, config = make_panel(n_rows=120), make_config(HORIZON, model={"experts": ("ets",)})
     plans = [resolve(panel, one)[0] for one in (config, apply(config, {"fit.learning_rate": 0.01}))]
     assert len({used_settings(plan) for plan in plans}) == 1
-    assert used_settings(plans[0].with_model(experts=("ets", "naive"))) != used_settings(plans[0])
+    pool = plans[0].model.pool.model_copy(update={"experts": ("ets", "naive")})
+    other = plans[0].with_model(pool=pool)
+    assert used_settings(other) != used_settings(plans[0])
 
 
 def test_a_metric_that_is_not_defined_fails_the_trial_by_name(make_panel: Make, make_config):

@@ -1,0 +1,136 @@
+"""What held-out windows say about a fit: conformal factors, scores, and the mean weights of its parts."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from forecaster.config import Plan
+from forecaster.evaluation.backtest import score_forecasts
+from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL, RIDGE
+from forecaster.fitting.mixture import mean_weight
+from forecaster.fitting.train import TrainingContext
+from forecaster.forecast.artifact import Artifact
+from forecaster.forecast.calibrate import CalibrationSet, calibrate
+from forecaster.forecast.forecast import known_forecast
+from forecaster.forecast.predictor import Predictor
+from forecaster.model.ensemble import Ensemble
+from forecaster.panel.panel import Panel
+from forecaster.windows.datamodule import WindowSequence
+from forecaster.windows.index import Int64, even_draw
+from forecaster.windows.split import Split
+from forecaster.windows.store import WindowStore
+
+_CALIBRATION_CELLS = 1 << 23  # quantiles; more cutoffs are thinned evenly
+_LEAST_CUTOFFS = 10
+_WEIGHED_WINDOWS = 512  # an even draw, whose expert weights are averaged
+_BATCH = 128
+_UNSCORED = ("skill_low", "skill_high")  # intervals are left to backtests
+
+
+def calibrated(artifact: Artifact, panel: Panel, split: Split) -> Artifact:
+    """Returns the artifact with conformal factors of the calibration windows, and their metrics."""
+    if len(split.calibration_windows) == 0 or uncalibrated(artifact.plan) is not None:
+        return artifact
+    levels = artifact.plan.model.quantile_levels
+    factors, effect = calibrate(_calibration_set(artifact, panel, split), levels)
+    applied = torch.from_numpy(factors) if effect["strength"] else None
+    return replace(
+        artifact,
+        ensemble=artifact.ensemble.with_factors(applied),
+        metrics=artifact.metrics | {"calibration": effect},
+    )
+
+
+def uncalibrated(plan: Plan) -> str | None:
+    """Returns why quantiles are not calibrated; None = they can be."""
+    if plan.fit.calibration is None:
+        return "fit.calibration is null"
+    if len(plan.model.quantile_levels) == 1:
+        return "the median alone has no band"
+    return None
+
+
+def validation_scores(
+    artifact: Artifact, panel: Panel, split: Split, context: TrainingContext
+) -> dict[str, Any]:
+    """Returns the scores of the validation windows: the model, its linear expert and cheap baselines."""
+    cutoffs = _cutoffs(split, split.validation_windows)
+    series, cutoff = cutoffs
+    models = {MODEL: artifact}
+    linear = artifact.ensemble.experts_only("linear")
+    if linear is not None:
+        models[RIDGE] = replace(artifact, ensemble=linear)
+    levels = artifact.plan.model.quantile_levels
+    forecasts = {}
+    for name, model in models.items():
+        quantiles = Predictor(model).quantiles(panel, series, cutoff)
+        forecasts[name] = known_forecast(panel, series, cutoff, quantiles, levels)
+    # Costly baselines are left to backtests.
+    backtest = score_forecasts([forecasts], CHEAP_BASELINES)
+    context.reporter.validation(backtest)
+    scores = {
+        model: {name: score for name, score in by_name.items() if name not in _UNSCORED}
+        for model, by_name in backtest.scores.items()
+    }
+    # Identifies the windows, so that scores of two models are compared on the same ones only.
+    digest = hashlib.sha256(cutoffs.astype("<i8").tobytes()).hexdigest()[:16]
+    return {"windows": len(series), "cutoffs": digest, "cells": backtest.scored, "scores": scores}
+
+
+@torch.no_grad()
+def mean_weights(ensemble: Ensemble, store: WindowStore, split: Split) -> dict[str, Any]:
+    """Returns the mean weights of network and experts over validation windows, else over training windows."""
+    networks = ensemble.networks
+    names = networks[0].config.pool.experts
+    if not names:
+        return {}
+    index, numbers = split.validation, split.validation_windows
+    if not len(numbers):
+        index, numbers = split.train, np.arange(len(split.train))
+    numbers = numbers[even_draw(len(numbers), _WEIGHED_WINDOWS)]
+    member_weights = torch.tensor(ensemble.weights)  # [M]
+    by_window = []
+    for batch in WindowSequence(store, index, numbers, _BATCH):
+        pools = [network.pool(batch.inputs, network.scale(batch.inputs)) for network in networks]
+        weights = torch.stack([pool.evidence.weights.mean(dim=1) for pool in pools], dim=-1)
+        by_window.append(weights @ member_weights)
+    mean = torch.cat(by_window).mean(dim=0).tolist()
+    network_weights = torch.tensor([mean_weight(network) for network in networks])
+    return {
+        "network_weight": float(network_weights @ member_weights),
+        "expert_weights": dict(zip(names, mean, strict=True)),
+    }
+
+
+def _cutoffs(split: Split, numbers: Int64) -> Int64:
+    """[2, n] series and row of the cutoffs of validation windows, each once."""
+    series, _, cutoff = split.validation.locate(numbers)
+    return np.unique(np.stack([series, cutoff]), axis=1)
+
+
+def _calibration_set(artifact: Artifact, panel: Panel, split: Split) -> CalibrationSet:
+    """Uncalibrated quantiles and the truth at calibration cutoffs, fewer where cells are many, in scaled units."""
+    levels = artifact.plan.model.quantile_levels
+    cells = artifact.horizon * panel.n_channels * len(levels)  # of a cutoff
+    most = max(_LEAST_CUTOFFS, _CALIBRATION_CELLS // cells)
+    cutoffs = _cutoffs(split, split.calibration_windows)
+    if cutoffs.shape[1] > most:
+        kept = np.linspace(0, cutoffs.shape[1] - 1, most).round().astype(np.int64)
+        cutoffs = cutoffs[:, kept]
+    series, cutoff = cutoffs
+    bare = Ensemble(artifact.ensemble.networks, artifact.ensemble.weights)
+    predictor = Predictor(replace(artifact, ensemble=bare))
+    quantiles = predictor.quantiles(panel, series, cutoff)
+    leads = cutoff[:, None] + np.arange(1, artifact.horizon + 1)
+    actual = panel.values[leads, : panel.n_channels]
+    scale = predictor.scales(panel, series, cutoff)
+    quantiles, actual = (
+        scale.apply(torch.from_numpy(part)).double().numpy() for part in (quantiles, actual)
+    )
+    step = np.round((panel.time[cutoff] - panel.time[cutoff].min()) / panel.calendar.step)
+    return CalibrationSet(quantiles, actual, series, step.astype(np.int64))

@@ -1,0 +1,207 @@
+"""How much each part of a forecast counts: a network beside its experts, and each network of an ensemble.
+
+Weights are chosen by the pinball loss of the validation windows in scaled units. A smaller network weight
+(more of the experts alone) is kept where a larger one gains next to nothing, or no more than chance would.
+
+Axes: B batch · H lead · C channel · Q quantile level · N observed cell · M member · S network weight ·
+G stretch of a series' time · W window.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from forecaster.fitting.distributed import DistributedContext, broadcast_from_rank_zero
+from forecaster.model.heads import pinball
+from forecaster.model.network import Network
+from forecaster.windows.datamodule import WindowSequence
+from forecaster.windows.index import Int64, WindowIndex
+from forecaster.windows.split import Split
+from forecaster.windows.store import WindowStore
+
+NETWORK_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
+_GAIN = 0.002  # of the loss; less is not worth more of the part that may have memorised
+_CHANNEL_GAIN = 0.01  # of the loss, for a weight of one channel alone
+_CHANNEL_ERRORS = 2.0  # standard errors, for the same
+_MOST_NUMBERS = 1 << 21  # quantiles of a member at hand; more windows would choose the same
+_BATCH = 256
+_ROUNDS = 100
+_RATE = 0.5
+
+
+def choose_network_weights(
+    networks: Sequence[Network], store: WindowStore, split: Split, distributed: DistributedContext
+) -> None:
+    """Puts into each network how much of its forecast is its own; the rest is that of the experts."""
+    for network in networks:
+        if network.experts is None:
+            continue
+        weights = torch.zeros_like(network.network_weight)
+        if len(network.experts.names) > 1 and len(split.validation_windows):
+            chosen = _network_weights(network, store, split) if distributed.is_main else []
+            weights = torch.tensor(broadcast_from_rank_zero(chosen, distributed))
+        network.network_weight.copy_(weights)
+
+
+def choose_ensemble_weights(
+    networks: Sequence[Network], store: WindowStore, split: Split, distributed: DistributedContext
+) -> list[float]:
+    """Returns weights of the members, half-way between the best and equal ones."""
+    count = len(networks)
+    if count == 1 or not len(split.validation_windows):
+        return [1 / count] * count
+    chosen = _ensemble_weights(networks, store, split) if distributed.is_main else []
+    return broadcast_from_rank_zero(chosen, distributed)
+
+
+def _ensemble_weights(networks: Sequence[Network], store: WindowStore, split: Split) -> list[float]:
+    forecasts = []
+    for network in networks:
+        batches = _scored(network, store, split)
+        target, quantiles, _ = map(torch.cat, zip(*batches, strict=True))
+        observed = ~target.isnan()
+        forecasts.append(quantiles[observed])
+    levels = torch.tensor(networks[0].config.quantile_levels)
+    best = best_weights(torch.stack(forecasts), target[observed], levels)
+    return [float(weight) for weight in (best + 1 / len(networks)) / 2]
+
+
+def best_weights(
+    quantiles: Float[Tensor, "M N Q"], target: Float[Tensor, " N"], levels: Float[Tensor, " Q"]
+) -> Float[Tensor, " M"]:
+    """Returns the weights, summing to 1, whose mean of quantiles has the least pinball loss.
+
+    Source: Kivinen and Warmuth, "Exponentiated gradient versus gradient descent" (1997).
+    """
+    logits = torch.zeros(len(quantiles), requires_grad=True)
+    best = torch.softmax(logits.detach(), dim=0)
+    least = math.inf
+    for _ in range(_ROUNDS):
+        weights = torch.softmax(logits, dim=0)
+        mean = torch.tensordot(weights, quantiles, dims=1)  # [N, Q]
+        loss = pinball(mean, target, levels).mean()
+        if loss.item() < least:
+            best = weights.detach()
+            least = loss.item()
+        (gradient,) = torch.autograd.grad(loss, weights)
+        # Relative to the loss, so that the unit of the data does not matter.
+        step = _RATE * gradient / max(least, 1e-12)
+        logits = (logits.detach() - step).requires_grad_()
+    return best
+
+
+def _network_weights(network: Network, store: WindowStore, split: Split) -> list[float]:
+    """One weight for all channels, but where another is better in a channel by twice the standard error."""
+    numbers = _validation_numbers(network, split)
+    stretch = torch.from_numpy(stretches(split.validation, numbers, store.horizon))  # [W]
+    levels = torch.tensor(network.config.quantile_levels)
+    channels = network.shape.channels
+    count = int(stretch.max()) + 1
+    losses = torch.zeros(len(NETWORK_WEIGHTS), count * channels, dtype=torch.float64)
+    of_experts = _scored(network, store, split, weight=0.0)
+    of_network = _scored(network, store, split, weight=1.0)
+    batches = zip(stretch.split(_BATCH), of_experts, of_network, strict=True)
+    for stretch_of_window, (target, experts, code), (_, full, _) in batches:
+        column = stretch_of_window[:, None] * channels + code - 1  # [B, C]
+        for number, weight in enumerate(NETWORK_WEIGHTS):
+            loss = pinball(torch.lerp(experts, full, weight), target, levels)  # [B, H, C]
+            loss = loss.masked_fill(target.isnan(), 0.0)
+            losses[number].index_add_(0, column.flatten(), loss.sum(dim=1).flatten().double())
+    by_channel = losses.unflatten(1, (count, channels))  # [S, G, C]
+    common = smallest_weight(by_channel.sum(dim=2))
+    numbers_chosen = [common]  # of all channels together, then of each
+    if channels == 1:
+        numbers_chosen.append(common)
+    else:
+        numbers_chosen += [_channel_weight(one, common) for one in by_channel.unbind(dim=2)]
+    return [NETWORK_WEIGHTS[number] for number in numbers_chosen]
+
+
+def _channel_weight(losses: Float[Tensor, "S G"], common: int) -> int:
+    """The weight of least loss of a channel, where that is clearly less than the common one's."""
+    best = int(losses.sum(dim=1).argmin())
+    gain = losses[common] - losses[best]
+    chance = math.inf
+    if len(gain) > 1:
+        chance = float(_CHANNEL_ERRORS * gain.std() * len(gain) ** 0.5)
+    least = max(chance, _CHANNEL_GAIN * float(losses[best].sum()))
+    return best if gain.sum() > least else common
+
+
+def smallest_weight(losses: Float[Tensor, "S G"]) -> int:
+    """Returns the first weight whose loss is within 0.2 %, or a standard error, of the least.
+
+    The error is of the difference, over stretches that are independent but for their borders; a single
+    stretch is no evidence, and takes the first weight. Source: the one-standard-error rule of Breiman,
+    Friedman, Olshen and Stone, "Classification and regression trees" (1984).
+    """
+    total = losses.sum(dim=1)
+    excess = losses - losses[total.argmin()]
+    count = losses.shape[1]
+    chance = torch.full_like(total, torch.inf)
+    if count > 1:
+        chance = excess.std(dim=1) * count**0.5
+    is_close = excess.sum(dim=1) <= torch.maximum(_GAIN * total.min(), chance)
+    return int(is_close.int().argmax())
+
+
+def stretches(index: WindowIndex, numbers: Int64, horizon: int) -> Int64:
+    """Returns [W] which stretch of a series' time each window falls into, counted from 0.
+
+    A stretch has at least `horizon` cutoffs, where a series has.
+    """
+    series, _, cutoff = index.locate(numbers)
+    names, series = np.unique(series, return_inverse=True)
+    first = np.full(len(names), cutoff.max())
+    last = np.zeros(len(names), np.int64)
+    np.minimum.at(first, series, cutoff)
+    np.maximum.at(last, series, cutoff)
+    span = last - first + 1
+    count = np.maximum(1, span // horizon)  # of each series
+    before = np.cumsum(count) - count  # stretches of the series before
+    within = (cutoff - first[series]) * count[series] // span[series]  # [W]
+    return np.unique(before[series] + within, return_inverse=True)[1]
+
+
+def _validation_numbers(network: Network, split: Split) -> Int64:
+    """Numbers of the validation windows, an even draw of them where there are many."""
+    config = network.config
+    shape = network.shape
+    windows = split.validation_windows
+    channels = shape.channels if config.channel_attention else 1
+    most = max(1, _MOST_NUMBERS // (shape.horizon * channels * len(config.quantile_levels)))
+    return windows[:: -(-len(windows) // most)]
+
+
+@torch.no_grad()
+def _scored(
+    network: Network, store: WindowStore, split: Split, weight: float | None = None
+) -> Iterator[tuple[Float[Tensor, "B H C"], Float[Tensor, "B H C Q"], Int[Tensor, "B C"]]]:
+    """Yields truth, quantiles and channels of validation windows in scaled units.
+
+    `weight` is put into the network before each batch; None = its own.
+    """
+    numbers = _validation_numbers(network, split)
+    for batch in WindowSequence(store, split.validation, numbers, _BATCH):
+        if weight is not None:
+            network.network_weight.fill_(weight)
+        scale = network.scale(batch.inputs)
+        target = scale.apply(batch.target)
+        quantiles = scale.apply(network(batch.inputs))
+        yield target, quantiles, batch.inputs.channel
+
+
+def mean_weight(network: Network) -> float:
+    """Returns the mean weight of a network over its channels; 1 without experts."""
+    return 1.0 if network.experts is None else float(network.network_weight[1:].mean())
+
+
+def experts_alone(networks: Sequence[Network]) -> bool:
+    """Returns whether no network adds anything to the experts."""
+    return all(network.network_weights()[1] == 0 for network in networks)
