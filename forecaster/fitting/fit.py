@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from forecaster.config import Config, FitPlan, ModelPlan, Plan, required_horizon
+from forecaster.config import Config, FitPlan, ModelConfig, ModelPlan, Plan, required_horizon
 from forecaster.errors import ConfigError
 from forecaster.fitting.experts.levels import learn_levels
 from forecaster.fitting.experts.linear_settings import choose_linear, linear_settings
@@ -21,12 +21,7 @@ from forecaster.fitting.members import Trainings, curves_of, member_metrics, tra
 from forecaster.fitting.mixture import choose_ensemble_weights, choose_network_weights, experts_alone
 from forecaster.fitting.train import NO_CONTEXT, TrainingContext, training_ranks
 from forecaster.fitting.versions import versions
-from forecaster.fitting.warm_start import (
-    check_start,
-    seen_until,
-    started_config,
-    with_words_of,
-)
+from forecaster.fitting.warm_start import check_start, seen_until, started_config, with_words_of
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.experts import CUTOFFS
@@ -62,7 +57,7 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
         context_length = max(*linear.lookbacks, attention_length) + CUTOFFS * pool.cutoff_spacing
     least = SIZES[0]
     model = config.model.settled(
-        width=chosen_width(config, least.width),
+        width=_width(config.model, least.width),
         context_length=context_length,
         attention_length=attention_length,
         patch=patch,
@@ -204,10 +199,10 @@ def _lengths(config: Config, horizon: int, panel: Panel) -> tuple[int, int]:
     return max(2, context), patch
 
 
-def chosen_width(config: Config, width: int) -> int:
-    """Returns the requested width, or the next one that the heads divide."""
-    unit = 2 * config.model.heads  # each head has pairs of numbers, which sinusoids need
-    return config.model.width or -(-width // unit) * unit
+def _width(model: ModelConfig, default: int) -> int:
+    """The requested width, else the default, rounded up to what the heads divide."""
+    unit = 2 * model.heads  # each head has pairs of numbers, which sinusoids need
+    return model.width or -(-default // unit) * unit
 
 
 def _with_sizes(plan: Plan, config: Config, windows: int, channels: int) -> Plan:
@@ -215,7 +210,7 @@ def _with_sizes(plan: Plan, config: Config, windows: int, channels: int) -> Plan
     if plan.model.channel_attention:
         windows *= channels
     size = next(size for size in SIZES if size.windows is None or windows < size.windows)
-    plan = plan.with_model(width=chosen_width(config, size.width))
+    plan = plan.with_model(width=_width(config.model, size.width))
     return plan.with_fit(
         steps=config.fit.steps or size.steps,
         batch_size=config.fit.batch_size or size.batch_size,

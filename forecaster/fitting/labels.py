@@ -128,25 +128,23 @@ def resolve_labels(panel: Panel, config: Config) -> tuple[Plan, Folds]:
     folds = _folds(panel, length, per_step)
     columns = panel.n_channels + len(schema.past) + len(schema.known)
     channel_attention = model.channel_attention or columns > 1
-    plan = settled_plan(
-        panel,
-        config,
-        model.settled(
-            head="step_classes" if per_step else "classes",
-            patch=patch,
-            decoder_patch=1,
-            width=model.width or _WIDTH,
-            context_length=length,
-            attention_length=length,
-            conv_kernel=model.conv_kernel or _KERNEL,
-            channel_attention=channel_attention,
-        ),
-        fit.settled(
-            steps=fit.steps or _STEPS,
-            batch_size=fit.batch_size or _BATCH * (panel.n_channels if channel_attention else 1),
-            ensemble_size=folds.count,
-        ),
+    model_plan = model.settled(
+        head="step_classes" if per_step else "classes",
+        patch=patch,
+        decoder_patch=1,
+        width=model.width or _WIDTH,
+        context_length=length,
+        attention_length=length,
+        conv_kernel=model.conv_kernel or _KERNEL,
+        channel_attention=channel_attention,
     )
+    channels_together = panel.n_channels if channel_attention else 1
+    fit_plan = fit.settled(
+        steps=fit.steps or _STEPS,
+        batch_size=fit.batch_size or _BATCH * channels_together,
+        ensemble_size=folds.count,
+    )
+    plan = settled_plan(panel, config, model_plan, fit_plan)
     check_memory(plan.model, shape_of(panel, 0))
     check_work(plan.model, 1, plan.fit.ensemble_size)
     return plan, folds

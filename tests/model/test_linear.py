@@ -30,7 +30,8 @@ every_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 
 def make(shape, mask="causal", **settings):
     """A network that is its linear forecast alone, with random maps and offsets."""
-    pool = with_linear(**{"calendar": True, **settings})
+    linear = with_linear(**{"calendar": True, **settings})
+    pool = linear.model_copy(update={"experts": ("linear",)})
     network = make_network(shape, decoder_mask=mask, pool=pool)
     generator, experts = torch.Generator().manual_seed(1), network.experts
     offsets = torch.rand(experts.offsets.shape, generator=generator).cumsum(dim=-1)

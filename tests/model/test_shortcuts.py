@@ -4,28 +4,29 @@ from dataclasses import replace
 
 import pytest
 import torch
-from small_networks import EVERYTHING, EXPERTS, PLAIN, make_inputs, make_network
+from small_networks import EVERYTHING, EXPERTS, PLAIN, make_inputs, make_network, with_linear
 
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.experts import fill, fill_gapped
 from forecaster.model.shortcuts import for_all_inputs, may_hold, shortcut, upper_bound
 
-ARX = EXPERTS | {
-    "experts": ("naive", "tsb", "linear", "arx"),
-    "drivers": ("first", "second"),
-    "driver_length": 12,
-    "linear_phases": 3,
-}
+ARX = with_linear(phases=3).model_copy(
+    update={
+        "experts": ("naive", "tsb", "linear", "arx"),
+        "drivers": ("first", "second"),
+        "driver_length": 12,
+    }
+)
 KINDS = {
-    "experts": (PLAIN, EXPERTS),
-    "covariates": (EVERYTHING, EXPERTS),
-    "arx": (EVERYTHING, ARX),
+    "experts": (PLAIN, {"pool": EXPERTS}),
+    "covariates": (EVERYTHING, {"pool": EXPERTS}),
+    "arx": (EVERYTHING, {"pool": ARX}),
     "binned": (PLAIN, {"head": "binned"}),
 }
 
 
 def windows(shape, settings, missing):
-    inputs = make_inputs(shape, 5, missing, drivers=2 * ("drivers" in settings), driver_length=12)
+    inputs = make_inputs(shape, 5, missing, drivers=2 * (settings.get("pool") is ARX), driver_length=12)
     # A row without history, a short one and one without change.
     history, context = inputs.history, inputs.context
     for values in (history, context):
