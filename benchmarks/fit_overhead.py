@@ -45,7 +45,7 @@ class Bench:
         asked = Config().replaced(horizon=24, model={"experts": []}, fit=fit)
         self.config, self.split = resolve(panel, asked)
         model = self.config.model
-        self.series = panel.labels
+        self.series = panel.series_names
         self.store = training_store(panel, self.config)
         torch.manual_seed(0)
         self.network = Network(model, shape_of(panel, 24))

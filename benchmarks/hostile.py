@@ -401,7 +401,7 @@ def model() -> Any:
 def functions() -> dict[str, tuple[Callable[..., Any], dict[str, Any], int]]:
     """Public functions by name, arguments that are right, and how often each is called."""
     forecast, backtest = model().predict(shop()), model().backtest(shop(), windows=1, quiet=True)
-    labels, explanation = model().detect(shop()), model().explain(shop(), only="a")
+    anomalies, explanation = model().detect(shop()), model().explain(shop(), only="a")
     data = {"data": shop()}
     work = {"quiet": True, "config": TINY}
     return {
@@ -430,7 +430,7 @@ def functions() -> dict[str, tuple[Callable[..., Any], dict[str, Any], int]]:
         "Backtest.by": (backtest.by, {"axis": "lead"}, 4),
         "Backtest.skill": (backtest.skill, {}, 4),
         "Backtest.report": (backtest.report, {"path": "page.html"}, 2),
-        "Labels.plot": (labels.plot, {}, 2),
+        "Anomalies.plot": (anomalies.plot, {}, 2),
         "Explanation.write": (explanation.write, {"path": "page.html"}, 3),
     }
 

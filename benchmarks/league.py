@@ -363,10 +363,10 @@ def written(rows: Sequence[Row], before: Sequence[Row] = ()) -> str:
             f"{ours['seconds']:>8.0f}  {best}"
         )
     shared = [table for table, found in tables.items() if {*models} <= {*found}]
-    for label, some in {"geometric mean": [*tables], f"of {len(shared)} that all have": shared}.items():
+    for title, some in {"geometric mean": [*tables], f"of {len(shared)} that all have": shared}.items():
         means = [geometric([relative(table, name) for table in some]) for name in models]
-        if label == "geometric mean" or len(shared) < len(tables):
-            lines.append(label.ljust(width) + "".join(f"{_number(one, '.3f'):>11}" for one in means))
+        if title == "geometric mean" or len(shared) < len(tables):
+            lines.append(title.ljust(width) + "".join(f"{_number(one, '.3f'):>11}" for one in means))
     lines += ["", "difference, % of seasonal naive's WQL [95 %]; * = lost, the whole interval above 0"]
     lines.append(" " * width + "".join(f"{name:>18}" for name in [NAIVE, *rivals]))
     proven = 0

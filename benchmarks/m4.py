@@ -96,7 +96,7 @@ def tasks_of(
         if lengths.min() <= season:
             raise DataError(
                 f"{train}: --validation {spans}: expected more rows before the span than the season of "
-                f"{season}, series '{panel.labels[int(lengths.argmin())]}' has {lengths.min():,}"
+                f"{season}, series '{panel.series_names[int(lengths.argmin())]}' has {lengths.min():,}"
             )
         ahead = whole.indptr[1:, None] - horizon + np.arange(horizon)
         tasks.append(_task(dataset, shorter, horizon, season, whole.values[ahead]))
@@ -120,17 +120,17 @@ def _truth(panel: Panel, test: Path, config: Config, horizon: int) -> np.ndarray
         first = int(wrong[0])
         raise DataError(
             f"{test}: expected {horizon} values of each series (--horizon), found {length[first]} of "
-            f"'{found.labels[first]}' ({len(wrong):,} such series of {found.n_series:,})"
+            f"'{found.series_names[first]}' ({len(wrong):,} such series of {found.n_series:,})"
         )
-    place = {label: number for number, label in enumerate(found.labels)}
-    lacking = [label for label in panel.labels if label not in place]
+    place = {name: number for number, name in enumerate(found.series_names)}
+    lacking = [name for name in panel.series_names if name not in place]
     if lacking or found.n_series != panel.n_series:
         named = f"; '{lacking[0]}' is not among them" if lacking else ""
         raise DataError(
             f"{test}: expected the {panel.n_series:,} series of {panel.name}, found {found.n_series:,}"
             + named
         )
-    order = np.array([place[label] for label in panel.labels])
+    order = np.array([place[name] for name in panel.series_names])
     rows = found.indptr[order][:, None] + np.arange(horizon)
     actual: np.ndarray = found.values[rows]
     if np.isnan(actual).any():

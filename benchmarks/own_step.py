@@ -56,7 +56,7 @@ def main() -> None:
     network = (EncoderOnly if alone else Network)(plan.model, shape_of(panel, HORIZON))
     clock = Clock(WARM)
     store = training_store(panel, plan)
-    learner = Learner(network, plan.fit, panel.labels)
+    learner = Learner(network, plan.fit, panel.series_names)
     train(learner, store, split, plan, TrainingContext(callbacks=(clock,)))
     print(json.dumps(clock.milliseconds))
 

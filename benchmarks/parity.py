@@ -58,7 +58,7 @@ CASES = (
     preset("long", "fit.steps=4", "model.context_length=512"),
     preset("best", "fit.steps=20", "fit.ensemble_size=2"),
     Case(
-        "labels",
+        "classes",
         ("data/demo.csv", "--label", "category", "--set", "fit.steps=20"),
         predict=("data/demo.csv",),
     ),

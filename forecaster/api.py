@@ -42,15 +42,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from forecaster.evaluation.backtest import Backtest
-    from forecaster.evaluation.label_backtest import LabelBacktest
+    from forecaster.evaluation.class_backtest import ClassBacktest
     from forecaster.evaluation.leaderboard import Leaderboard
     from forecaster.forecast.artifact import Artifact
-    from forecaster.forecast.detect import Labels
+    from forecaster.forecast.classification import ClassExplanation, Classification
+    from forecaster.forecast.detect import Anomalies
     from forecaster.forecast.explain import Explanation
     from forecaster.forecast.forecast import Forecast
-    from forecaster.forecast.labelling import LabelExplanation, Labelling
+    from forecaster.model.class_network import ClassEnsemble
     from forecaster.model.ensemble import Ensemble
-    from forecaster.model.label_network import LabelEnsemble
     from forecaster.panel.findings import Finding
     from forecaster.panel.frames import AnyFrame
     from forecaster.panel.panel import Panel
@@ -64,11 +64,11 @@ shell_command: ContextVar[str | None] = ContextVar("shell_command", default=None
 """The command line that calls a function here, for its report or file; None = Python calls it."""
 
 FitOptions = ParamSpec("FitOptions")
-Kind = TypeVar("Kind", "Ensemble", "LabelEnsemble")
+Kind = TypeVar("Kind", "Ensemble", "ClassEnsemble")
 
 
 class _Fit(Protocol[FitOptions]):
-    """A function that returns a `Classifier` where a column of labels is declared."""
+    """A function that returns a `Classifier` where a class column is declared."""
 
     @overload
     def __call__(self, data: object, *, label: str, **options: Any) -> "Classifier": ...  # type: ignore[overload-overlap]
@@ -110,7 +110,7 @@ def fit(
     covariates: options.Covariates = None,
     until: options.Until = None,
     out: Annotated[options.PathLike | None, Option("Folder for the model.")] = None,
-    overwrite: Annotated[bool, Option("Replace the model in `out`, and the page.")] = False,
+    overwrite: Annotated[bool, Option("Overwrite the model in `out`, and the page.")] = False,
     warm_start: Annotated[
         "Forecaster | options.PathLike | None",
         Option("Model, or folder of one, whose weights the training starts from."),
@@ -158,7 +158,7 @@ def fit(
     device: options.Device = None,
     **data_options: Unpack[DataOptions],
 ) -> "Forecaster | Classifier":
-    """Returns a model fitted to a table; a `Classifier` where a column of labels is declared.
+    """Returns a model fitted to a table; a `Classifier` where a class column is declared.
 
     The same call with the same `out` resumes a fit that was interrupted.
 
@@ -190,7 +190,7 @@ def fit(
     label = settings.data.label
     if label is not None:
         given = {"warm_start": warm_start, "report": report, "budget": budget, "future": future}
-        refuse(given, f"a fit to labels (--label {label})")
+        refuse(given, f"a classifier (--label {label})")
     check_paths(data, future, covariates)
     if isinstance(warm_start, str | Path):
         _check_model(warm_start)
@@ -262,7 +262,7 @@ def tune(
         options.Columns | None,
         Option(
             "Score to minimise: WQL, MASE, MSE, MAE, RMSE or sMAPE; several make a Pareto study. "
-            "None = WQL, or log_loss of held-out labels."
+            "None = WQL, or log_loss of a classifier."
         ),
     ] = None,
     timeout: Annotated[
@@ -274,7 +274,7 @@ def tune(
     future: options.Future = None,
     covariates: options.Covariates = None,
     out: Annotated[options.PathLike | None, Option("Folder for a model of the best settings.")] = None,
-    overwrite: Annotated[bool, Option("Replace the model in `out`.")] = False,
+    overwrite: Annotated[bool, Option("Overwrite the model in `out`.")] = False,
     register: Annotated[str | None, Option("Register that model in MLflow under this name.")] = None,
     refit: Annotated[bool, Option("Fit a model with the best settings.")] = True,
     tracking: options.Tracking = True,
@@ -308,7 +308,7 @@ def tune(
         required_horizon(settings)
     else:
         given = {"until": until, "future": future}
-        refuse(given, f"a search for labels (--label {label})")
+        refuse(given, f"a search for a classifier (--label {label})")
     check_paths(data, future, covariates)
 
     from forecaster.runs.console import Screen
@@ -344,7 +344,7 @@ def convert(
     covariates: Annotated[
         object, Option("Second table, joined on series and time; it has to fit in memory.")
     ] = None,
-    overwrite: Annotated[bool, Option("Replace the store that is there.")] = False,
+    overwrite: Annotated[bool, Option("Overwrite an existing store.")] = False,
     quiet: options.Quiet = False,
     **data_options: Unpack[DataOptions],
 ) -> "Panel":
@@ -408,7 +408,7 @@ def backtest(
     device: options.Device = None,
     **data_options: Unpack[DataOptions],
 ) -> "Backtest":
-    """Returns forecasts at past cutoffs with the truth beside them, and scores: of a config, not a model.
+    """Returns the backtest of a configuration: fits it first, no saved model is needed.
 
     Raises:
         ConfigError: a setting is wrong.
@@ -423,7 +423,7 @@ def backtest(
     settings = _with_options(settings, tracking, experts)
     if settings.data.label is not None:
         raise ConfigError(
-            "label: expected a saved model and a table with labels to score it on, found settings: fit "
+            "label: expected a saved classifier and a table with classes to score it on, found settings: fit "
             "first (its scores are of held-out series), then backtest the model on another table"
         )
     required_horizon(settings)
@@ -577,7 +577,7 @@ class TableCheck(list["Finding"]):
 def load(path: str | Path) -> "Forecaster | Classifier":
     """Returns the model saved in a folder, or registered in MLflow; runs no code from there.
 
-    A model that was fitted to labels is a `Classifier`.
+    A model fitted with `label` is a `Classifier`.
 
     Args:
         path: a folder, or models:/NAME@champion, models:/NAME/VERSION or models:/NAME/latest in the
@@ -732,12 +732,12 @@ class Model(Generic[Kind]):
 
         Args:
             name: Name of the registered model. A version with a lower WQL on its champion's validation
-                windows (log loss, of labels) becomes the champion.
+                windows (log loss, of a classifier) becomes the champion.
             tracking: MLflow store. None = the one of the fit.
             champion: Make it the champion in any case. Why its scores would not is printed first.
 
         Raises:
-            ConfigError: the store is away, or refuses the name.
+            ConfigError: the store cannot be reached, or refuses the name.
 
         Example:
             >>> model.export("sales").address  # doctest: +SKIP
@@ -844,7 +844,7 @@ class Forecaster(Model["Ensemble"]):
         devices: options.Devices = None,
         restart: options.Restart = False,
         engine: options.Engine = None,
-        overwrite: Annotated[bool, Option("Replace the file that is there.")] = False,
+        overwrite: Annotated[bool, Option("Overwrite an existing file.")] = False,
         progress: options.Progress = None,
         *,
         device: options.Device = None,
@@ -926,7 +926,7 @@ class Forecaster(Model["Ensemble"]):
         data: options.Table,
         beyond: Annotated[
             float,
-            Option("Half-widths from the median at which a value is outside; 1 = the band itself."),
+            Option("Threshold in half-widths of the band; 1 = the band edge."),
         ] = 1.0,
         covariates: options.Covariates = None,
         only: options.Only = None,
@@ -934,15 +934,15 @@ class Forecaster(Model["Ensemble"]):
         *,
         device: options.Device = None,
         **data_options: Unpack[DataOptions],
-    ) -> "Labels":
-        """Returns a label for each observed step: inside, above or below the band forecast before it.
+    ) -> "Anomalies":
+        """Returns whether each observed step lies inside, above or below the band forecast before it.
 
         Raises:
             DataError: the table does not fit the model.
             ConfigError: the model has no band, or `beyond` is no number above 0.
 
         Example:
-            >>> model.detect("sales.csv").write("labels.parquet")   # doctest: +SKIP
+            >>> model.detect("sales.csv").write("anomalies.parquet")   # doctest: +SKIP
         """
         from forecaster.forecast.detect import detect
         from forecaster.forecast.source import Source
@@ -966,7 +966,7 @@ class Forecaster(Model["Ensemble"]):
         covariates: options.Covariates = None,
         **data_options: Unpack[DataOptions],
     ) -> "Explanation":
-        """Returns the attention weights of one forecast, and how covariates and the past move it.
+        """Returns the attention weights of one forecast, and how covariates and the past change it.
 
         Raises:
             DataError: the table does not fit the model, or has no such series or channel.
@@ -992,13 +992,13 @@ class Forecaster(Model["Ensemble"]):
         """Returns what the file of `export_onnx` reads, from a table.
 
         Returns:
-            The labels of the series that can be forecast, and by name the inputs, a row for each of them.
+            The names of the series that can be forecast, and by name the inputs, a row for each of them.
 
         Raises:
             DataError: the table does not fit the model, or a known covariate is missing.
 
         Example:
-            >>> labels, inputs = model.onnx_inputs("sales.csv", "promos.csv")   # doctest: +SKIP
+            >>> names, inputs = model.onnx_inputs("sales.csv", "promos.csv")   # doctest: +SKIP
             >>> (quantiles,) = session.run(["quantiles"], inputs)               # doctest: +SKIP
         """
         from forecaster.forecast.onnx_export import onnx_inputs
@@ -1007,15 +1007,15 @@ class Forecaster(Model["Ensemble"]):
         return onnx_inputs(self.artifact, panel, _date_text(cutoff, "cutoff"))
 
 
-class Classifier(Model["LabelEnsemble"]):
-    """A fitted model of labels: predict, backtest, explain, embed, save, export."""
+class Classifier(Model["ClassEnsemble"]):
+    """A fitted classifier: predict, backtest, explain, embed, save, export."""
 
     def __repr__(self) -> str:
         return f"Classifier({self.artifact.schema.label}: {', '.join(self.classes)})"
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The labels in words, in the order of the probabilities."""
+        """The classes in words, in the order of the probabilities."""
         return self.artifact.classes
 
     @public
@@ -1029,26 +1029,26 @@ class Classifier(Model["LabelEnsemble"]):
         *,
         device: options.Device = None,
         **data_options: Unpack[DataOptions],
-    ) -> "Labelling":
-        """Returns the label of every series in a table, or of every step, with probabilities.
+    ) -> "Classification":
+        """Returns the class of every series in a table, or of every step, with probabilities.
 
-        A column of labels in the table is not read.
+        A class column in the table is not read.
 
         Raises:
             DataError: the table does not fit the model.
         """
-        from forecaster.forecast.labelling import Labeller
+        from forecaster.forecast.classification import ClassPredictor
         from forecaster.panel.audit import audit_panel
 
         panel = self._open(data, covariates, data_options).only(only)
-        found = tuple(audit_panel(panel, labels=True))
-        return replace(Labeller(self.artifact).label(panel, progress), findings=found)
+        found = tuple(audit_panel(panel, classes=True))
+        return replace(ClassPredictor(self.artifact).predict(panel, progress), findings=found)
 
     @public
     @_on_device
     def predict_to(
         self,
-        path: Annotated[options.PathLike, Option("File for the labels: .csv or .parquet.")],
+        path: Annotated[options.PathLike, Option("File for the classes: .csv or .parquet.")],
         data: options.Table,
         covariates: options.Covariates = None,
         only: options.Only = None,
@@ -1063,19 +1063,19 @@ class Classifier(Model["LabelEnsemble"]):
         device: options.Device = None,
         **data_options: Unpack[DataOptions],
     ) -> "BatchResult":
-        """Writes the labels of a table of any size to a file, in bounded memory; see `Forecaster.predict_to`.
+        """Writes the classes of a table of any size to a file, in bounded memory; see `Forecaster.predict_to`.
 
         Raises:
             DataError: the table does not fit the model.
             OutputError: a file cannot be written or exists, or parts of another prediction are there.
         """
-        from forecaster.forecast.labelling import LabelTask
+        from forecaster.forecast.classification import ClassTask
         from forecaster.forecast.source import Source
         from forecaster.runs.batch_predict import predict_to
 
         source = Source(data, None, covariates, data_options, only)
         how = (parts, shard, devices, restart, engine, overwrite, progress)
-        return predict_to(self.artifact, Path(path), source, lambda panel: LabelTask(), *how)
+        return predict_to(self.artifact, Path(path), source, lambda panel: ClassTask(), *how)
 
     @public
     @_on_device
@@ -1083,7 +1083,9 @@ class Classifier(Model["LabelEnsemble"]):
         self,
         data: Annotated[
             object,
-            Option("Table with labels; series that the fit has seen are left out with a warning."),
+            Option(
+                "Table with a class column; series that the fit has seen are left out with a warning."
+            ),
         ],
         covariates: options.Covariates = None,
         only: options.Only = None,
@@ -1092,18 +1094,18 @@ class Classifier(Model["LabelEnsemble"]):
         *,
         device: options.Device = None,
         **data_options: Unpack[DataOptions],
-    ) -> "LabelBacktest":
-        """Returns labels of a table with the true ones beside them, and scores.
+    ) -> "ClassBacktest":
+        """Returns predicted and true classes of a table, and scores.
 
         Raises:
-            DataError: the table does not fit the model, or has no labels.
+            DataError: the table does not fit the model, or has no classes.
             ConfigError: the fit has seen all series.
             ArtifactError: the model was fitted before it kept which series it has seen.
         """
-        from forecaster.runs.label_scoring import backtest_labels
+        from forecaster.runs.class_scoring import backtest_classes
 
-        panel = self._open(data, covariates, data_options, labels=True).only(only)
-        return backtest_labels(self.artifact, panel, self._store(tracking), name)
+        panel = self._open(data, covariates, data_options, with_classes=True).only(only)
+        return backtest_classes(self.artifact, panel, self._store(tracking), name)
 
     @public
     @_on_device
@@ -1123,13 +1125,13 @@ class Classifier(Model["LabelEnsemble"]):
         Raises:
             DataError: the table does not fit the model.
         """
-        from forecaster.forecast.labelling import Labeller
+        from forecaster.forecast.classification import ClassPredictor
         from forecaster.panel.audit import audit_panel
         from forecaster.panel.frames import to_kind
 
         panel = self._open(data, covariates, data_options).only(only)
-        audit_panel(panel, labels=True)
-        vectors = Labeller(self.artifact).vectors(panel)
+        audit_panel(panel, classes=True)
+        vectors = ClassPredictor(self.artifact).vectors(panel)
         columns = {f"v_{place}": column for place, column in enumerate(vectors.T)}
         return to_kind(panel.series_frame(**columns), panel.kind, panel.original)
 
@@ -1140,8 +1142,8 @@ class Classifier(Model["LabelEnsemble"]):
         only: options.OneSeries = None,
         covariates: options.Covariates = None,
         **data_options: Unpack[DataOptions],
-    ) -> "LabelExplanation":
-        """Returns how much each step of a series adds to the probability of its label.
+    ) -> "ClassExplanation":
+        """Returns how much each step of a series adds to the probability of its class.
 
         Raises:
             DataError: the table does not fit the model, or has no such series.
@@ -1149,17 +1151,17 @@ class Classifier(Model["LabelEnsemble"]):
         Example:
             >>> model.explain("gestures.csv", only="T3").write("steps.png")  # doctest: +SKIP
         """
-        from forecaster.forecast.labelling import explain_label
+        from forecaster.forecast.classification import explain_class
 
-        return explain_label(self.artifact, self._open(data, covariates, data_options), only)
+        return explain_class(self.artifact, self._open(data, covariates, data_options), only)
 
     def _open(
-        self, data: object, covariates: object, options: Mapping[str, Any], labels: bool = False
+        self, data: object, covariates: object, options: Mapping[str, Any], with_classes: bool = False
     ) -> "Panel":
-        """Returns a table opened with this model's roles, its labels too where they are wanted."""
+        """Returns a table opened with this model's roles, its class column too where it is wanted."""
         from forecaster.forecast.source import Source
 
-        return Source(data, None, covariates, options).panel(self.artifact, labels)
+        return Source(data, None, covariates, options).panel(self.artifact, with_classes)
 
 
 class Study:

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from numpy import datetime64
 
     Date = date | datetime64 | str | int
-    Label = str | int | float | date
+    SeriesName = str | int | float | date
 else:  # a datetime64 is checked as the date that it is
     Date = InstanceOf[date] | str | int
-    Label = str | int | float | InstanceOf[date]
+    SeriesName = str | int | float | InstanceOf[date]
 
 Shard = str | Annotated[tuple[int, int], Strict(False)]
 """K/N or (K, N), as a list too."""

@@ -64,9 +64,9 @@ Expert = Literal[
 _Penalty = Annotated[float, Field(ge=0)]
 _Bound = Annotated[float, Field(ge=-3e38, le=3e38)]  # as numbers of tables are
 LONGEST = 1_000_000
-"""Steps or tokens; larger numbers are typing errors, or meant to fill the memory."""
+"""Upper bound of steps and tokens, against typos and denial of service."""
 WIDEST, DEEPEST, MANY = 65_536, 1000, 1_000_000_000
-"""The same for the size of a token, for layers, and for what is only counted."""
+"""Upper bounds of the size of a token, of layers, and of counts."""
 _Steps = Annotated[int, Field(ge=1, le=LONGEST)]
 
 _Parsed = TypeVar("_Parsed", bound="Section")
@@ -97,14 +97,14 @@ class DataConfig(Section):
     """
 
     time: str | None = None
-    """Column of timestamps, or those of their parts, as year,month,day,hour; row: no timestamps, the rows
+    """Timestamp column; several columns (year,month,day,hour) are joined; row: no timestamps, the rows
     are numbered. Null = inferred."""
     series: tuple[str, ...] | None = None
     """Columns that together identify a series. Null = inferred."""
     target: tuple[str, ...] | None = None
     """Columns to forecast, the channels. Null = inferred."""
     label: str | None = None
-    """Column of labels to learn in the place of a forecast: one per series, or one per step. Null = forecast."""
+    """Class column, one class per series or per step: trains a classifier, not a forecaster. Null = forecast."""
     known: tuple[str, ...] = ()
     """Covariates known in advance. Never inferred: declared here, or columns of the future table."""
     past: tuple[str, ...] | None = None
@@ -112,14 +112,14 @@ class DataConfig(Section):
     static: tuple[str, ...] | None = None
     """Covariates constant within a series. Null = inferred."""
     categorical: tuple[str, ...] | None = None
-    """Categorical covariates, beside text and booleans, which always are. Null = also columns of few
+    """Additional categorical covariates (text and booleans always are). Null = also columns of few
     whole numbers."""
     freq: str | None = None
     """Frequency of the time axis, as 1h, 1d, 1mo. Null = inferred."""
     resample: str | None = None
     """Longer step that rows are aggregated to, as W-SUN, MS, 2h. Null = rows stay as they are."""
     agg: Literal["sum", "mean", "last", "max"] | None = None
-    """What a target becomes with `resample`; covariates become their mean, categories the last one."""
+    """Aggregation of targets when resampling; covariates become their mean, categories the last one."""
     season_length: int | None = Field(None, ge=1, le=LONGEST)
     """Steps of the main season. Null = from the frequency; without timestamps, found in the data."""
     periods: tuple[Annotated[int, Field(ge=2, le=LONGEST)], ...] | None = None
@@ -232,7 +232,7 @@ class NetworkSettings(Section):
     """causal: leads of a patch ignore everything after it; full: all covariates are known at once."""
     head: Literal["quantile", "student_t", "binned", "classes", "step_classes"] = "quantile"
     """Distribution of a value. quantile: free in shape; student_t: heavy tails; binned: a vocabulary
-    of scaled values; of labels, classes of a series or of each step."""
+    of scaled values; of a classifier, classes of a series or of each step."""
     quantile_levels: tuple[float, ...] = Field(
         (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9), max_length=1000
     )
@@ -308,7 +308,7 @@ class ModelConfig(NetworkSettings):
     experts: tuple[Expert, ...] | None = None
     """Closed-form forecasts beside the network, as [ets, linear]; null = all that suit the table, [] = none."""
     lookbacks: tuple[_Steps, ...] | None = Field(None, max_length=32)
-    """Steps before the cutoff that the linear expert reads, one map each, averaged; null = chosen."""
+    """Context lengths of the linear expert, one ridge model each, averaged; null = chosen."""
     linear_units: Literal["window", "training", "season"] | _Steps = "window"
     """Units of the linear maps. window: spread of the context; training: spread of the channel's
     training rows; season, or a number of steps: mean distance of values so far apart, as in MASE."""
@@ -350,22 +350,22 @@ class FitConfig(Section):
     stride: int = Field(1, ge=1, le=LONGEST)
     """Steps between the cutoffs of neighbouring windows, counted back from each series' last row."""
     loss: Literal["pinball", "mae", "huber"] = "pinball"
-    """What the median learns from. pinball: with all quantiles alike; mae: the absolute error alone;
-    huber: the squared error where it is small. The other quantiles learn their distance from it."""
+    """Training loss of the median. pinball: the same loss as the other quantiles; mae: the absolute error;
+    huber: the squared error where it is small. The other quantiles learn their distance from the median."""
     ensemble_size: int = Field(1, ge=1, le=100)
     """Networks of different seeds whose quantiles are averaged, weighted by validation."""
     refit: bool | None = None
-    """Fit once more on all rows, with the steps and weights that validation chose; null = only experts without
-    a network."""
+    """Refit on all rows after validation, with the steps and weights it chose; null = only when the network has
+    weight 0."""
     budget_seconds: float | None = Field(None, gt=0)
     """Seconds for the whole training; steps are lowered to what fits in. Null = off."""
     calibration: float | None = Field(0.5, gt=0, lt=1)
     """Share of the validation cutoffs, at their end, that calibrates quantiles; null = off."""
     freeze_encoder: bool = False
-    """Keep the encoder of the weights that a fit starts from (`--from`) as it is."""
+    """Freeze the encoder when fine-tuning (`--from`)."""
     adapters: int | None = Field(None, ge=1, le=WIDEST)
-    """Rank of the changes that attention and feed-forward matrices may learn, the weights a fit starts
-    from (`--from`) staying as they are. Null = off: they learn whole."""
+    """LoRA rank for fine-tuning (`--from`) attention and feed-forward
+    matrices; null = full fine-tuning."""
 
     def settled(self, **numbers: Any) -> FitPlan:
         """Returns the plan of a training: these settings, some of them replaced by settled numbers."""
@@ -379,7 +379,7 @@ FORECAST_SETTINGS = (
     *("fit.validation", "fit.calibration", "fit.ensemble_size", "fit.stride", "fit.freeze_encoder"),
     "fit.adapters",
 )
-"""Settings that a fit to labels has no use for."""
+"""Settings that do not apply to classification."""
 
 
 class TrackingConfig(Section):
@@ -543,7 +543,7 @@ class Plan(Section):
     """A request with all numbers settled, as an artifact keeps it."""
 
     horizon: int = Field(ge=0, le=LONGEST)
-    """Steps to forecast after the cutoff; 0 = labels are learned."""
+    """Steps to forecast after the cutoff; 0 = classes are learned."""
     data: DataConfig
     """Roles of the columns."""
     target: TargetConfig
@@ -564,7 +564,7 @@ class Plan(Section):
             model["linear_units"] = linear.units
             model["ridge_alpha"] = linear.ridge_alpha
         fit = self.fit.model_dump()
-        if not self.horizon:  # these follow from the labels
+        if not self.horizon:  # these follow from the classes
             del model["head"], model["experts"], fit["ensemble_size"]
         return Config(
             horizon=self.horizon or None,

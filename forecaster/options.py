@@ -28,7 +28,7 @@ from typing import (
     get_type_hints,
 )
 
-from forecaster.arguments import Date, Function, Label, typed
+from forecaster.arguments import Date, Function, SeriesName, typed
 from forecaster.arguments import Shard as _Shard
 from forecaster.config import Config, DataConfig
 
@@ -87,16 +87,16 @@ Cutoff = Annotated[
     ),
 ]
 Only = Annotated[
-    Label | Sequence[Label] | None,
-    Option("Labels of the series wanted, of several key columns joined with /. None = all."),
+    SeriesName | Sequence[SeriesName] | None,
+    Option("Names of the series to use; several key columns are joined with /. None = all."),
 ]
 Scored = Annotated[
-    Label | Sequence[Label] | None,
-    Option("Labels of the series to score; fits read all. None = all."),
+    SeriesName | Sequence[SeriesName] | None,
+    Option("Names of the series to score; fits read all. None = all."),
 ]
 OneSeries = Annotated[
-    Label | None,
-    Option("Label of the series, of several key columns joined with /. None = the only one."),
+    SeriesName | None,
+    Option("Name of the series; several key columns are joined with /. None = the only one."),
 ]
 Refit = Annotated[
     Literal["once", "each"], Option("Fit before the first cutoff (once), or before each.")
@@ -116,14 +116,14 @@ Devices = Annotated[
     int | None, Option("Processes, each with a GPU of its own or a part of the cores. None = one.")
 ]
 Restart = Annotated[bool, Option("Discard the parts of an interrupted run.")]
-Engine = Annotated[_Engine | None, Option("Makes the parts elsewhere, as on a Ray cluster.")]
+Engine = Annotated[_Engine | None, Option("Execution engine of the parts, e.g. a Ray cluster.")]
 Progress = Annotated[_Progress | None, Option("Called with (series done, series in all).")]
 Device = Annotated[
-    Literal["cpu", "cuda"] | None, Option("Where it computes. None = a CUDA GPU if there is one.")
+    Literal["cpu", "cuda"] | None, Option("Device to run on. None = a CUDA GPU if there is one.")
 ]
 Name = Annotated[str | None, Option("Name of the run in MLflow.")]
 Tracking = Annotated[bool, Option("Record the run in MLflow.")]
-Overwrite = Annotated[bool, Option("Replace outputs that are there.")]
+Overwrite = Annotated[bool, Option("Overwrite existing outputs.")]
 Quiet = Annotated[bool, Option("Print nothing.")]
 
 

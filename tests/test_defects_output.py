@@ -74,7 +74,7 @@ def test_a_drawing_that_fails_costs_no_forecast_and_no_scores(tmp_path, monkeypa
     second = shell(*words.split())
     assert not first.code and not second.code
     for name in ("a.png", "b.png", "c.html"):
-        assert f"no {name}: no font; all else is complete" in first.err + second.err
+        assert f"no {name}: no font; everything else is complete" in first.err + second.err
     for name in ("backtest.png", "report.html"):
         assert f"no {name}: no font; the scores are complete" in second.out
     assert "tracked, see it with" in second.out and "MLflow store" not in second.out

@@ -185,7 +185,7 @@ def test_missing_words_are_missing_among_numbers_and_names_of_series_elsewhere(t
         panel = open_panel(
             path, DataConfig(time="step", **({"series": series} if series else {}), target=("y",))
         )
-        assert panel.labels == ["DE", "NA"] and np.isnan(panel.values).sum() == 10
+        assert panel.series_names == ["DE", "NA"] and np.isnan(panel.values).sum() == 10
     path.write_text(path.read_text().replace("DE,2", "DE,NA"))
     for declared in (
         DataConfig(time="step", series=("shop",)),
@@ -228,11 +228,11 @@ def test_times_of_a_csv_file_are_written_as_the_table_has_them(tmp_path, times, 
     model = fc.Forecaster(replace(fitted, schema=replace(fitted.schema, time_zone=zone)))
     forecast = model.predict(source)
     forecast.write(tmp_path / "rows.csv")
-    model.detect(source).write(tmp_path / "labels.csv")
+    model.detect(source).write(tmp_path / "anomalies.csv")
     for name, shard in (("one", None), ("parts", (1, 1)), ("parts", None)):
         model.predict_to(tmp_path / f"{name}.csv", source, shard=shard)
     rows = (tmp_path / "rows.csv").read_text()
-    for name in ("rows", "labels"):
+    for name in ("rows", "anomalies"):
         table = pl.read_csv(tmp_path / f"{name}.csv", infer_schema=False)
         assert table["date"][-1] == (
             last if name == "rows" else last.replace("16", "09").replace("4/09", "4/9")

@@ -60,7 +60,7 @@ assert not run("demo")
     said = " ".join(done.stdout.split())
     assert f"no loss.png, forecast.png, report.html: {needs}; the model itself is complete" in said
     assert f"no backtest.png, report.html: {needs}; the scores are complete" in said
-    assert f"no forecast.png, report.html: {needs}; all else is complete" in said
+    assert f"no forecast.png, report.html: {needs}; everything else is complete" in said
     assert "picture " not in said and "report " not in said
     made = {path.name for path in (tmp_path / "demo").iterdir()}
     assert made >= {"model", "forecasts.csv", "backtest.parquet", "mlflow.db"}

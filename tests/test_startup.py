@@ -78,7 +78,7 @@ def test_verbs_load_only_what_they_need(tmp_path):
     tiny.plain().write_csv(tmp_path / "shop.csv")
     tiny.write_tiny(tmp_path / "tiny.yaml")
     heavy = ("torch", "sympy", *TRACKED)  # sympy: torch's compiler
-    # As the labels of a saved model are counted before it is loaded.
+    # As the names of the series are counted before a saved model is loaded.
     sizes = {"context_length": 16, "patch": 4, "decoder_patch": 4}
     program = (
         "import sys\nfrom forecaster.cli import main\n"

@@ -21,14 +21,14 @@ from forecaster.errors import ForecasterError, visible
 
 VERBS = {
     "check": "Show the role of every column, and what may go wrong.",
-    "convert": "Write a table of any size to a folder that the other verbs read in its place.",
+    "convert": "Write a table of any size to a folder that the other verbs read instead.",
     "config": "Print all settings with their values and descriptions, as YAML.",
     "fit": "Fit a model to a table.",
     "predict": "Forecast every series of a table.",
     "backtest": "Score a model at past cutoffs, beside baselines.",
     "tune": "Search for better settings than those of a config.",
-    "detect": "Label each step of a table by the band that was forecast one step before it.",
-    "explain": "Show the attention weights of one forecast, and what moves it.",
+    "detect": "Mark the values outside the band that was forecast one step before them.",
+    "explain": "Show the attention weights of one forecast, and which inputs change it.",
     "export": "Register a model in MLflow, or write it as an ONNX file.",
     "runs": "List recorded runs, or copy local ones to their store.",
     "ui": "Serve MLflow's pages on a store, to this machine alone, until Ctrl-C.",

@@ -68,7 +68,7 @@ def backtest(
     loaded = None if data is None else api.load(model)
     if isinstance(loaded, api.Classifier):
         result = loaded.backtest(table, **results.refuse_options(given, "backtest"))
-        Screen().print_label_summary(result)
+        Screen().print_class_summary(result)
     elif loaded is not None:
         result = loaded.backtest(table, **given)
         Screen().print_summary(result)

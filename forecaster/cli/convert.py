@@ -10,7 +10,7 @@ from forecaster.cli import options
 
 @options.flags_of(api.convert)
 def convert(**given: Any) -> None:
-    """Write a table of any size to a folder that the other verbs read in its place.
+    """Write a table of any size to a folder that the other verbs read instead.
 
     The table is streamed: only its longest series has to fit in memory.
     """

@@ -52,7 +52,7 @@ def demo(
         picture.name: lambda: write_figure(forecast.plot(), picture),
         page.name: lambda: backtest.report(page),
     }
-    drawn = console.draw(drawings, "all else is complete")
+    drawn = console.draw(drawings, "everything else is complete")
     console.print(f"forecasts  {out / 'forecasts.csv'}", soft_wrap=True)
     if drawn:
         console.print(f"picture    {picture.absolute()}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`forecaster detect`: a model and a table → a label for each observed step."""
+"""`forecaster detect`: a model and a table → anomalies."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from forecaster.forecast.writer import PICTURES, ROWS
 @options.flags_of(api.Forecaster.detect)
 def detect(
     model: options.Model,
-    out: Annotated[Path | None, typer.Option(help="File for the labels: .csv or .parquet.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File for the anomalies: .csv or .parquet.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Picture to draw: .png, .svg or .pdf.")] = None,
     overwrite: options.Overwrite = False,
     **given: Any,
 ) -> None:
-    """Label each step of a table by the band that was forecast one step before it."""
+    """Mark the values outside the band that was forecast one step before them."""
     outputs = {ROWS: out, PICTURES: plot}
     results.check_files(outputs, (given["data"], given["covariates"]), overwrite)
     loaded = api.load(model)
     if not isinstance(loaded, api.Forecaster):
         raise ConfigError(
-            f"{model}: forecaster detect expects a model that forecasts, found one of labels, which has "
+            f"{model}: forecaster detect expects a model that forecasts, found a classifier, which has "
             "predict, backtest, explain and export"
         )
-    with results.progress("labelling") as update:
-        labels = loaded.detect(progress=update, **given)
-    typer.echo(visible(labels.report))
-    results.put(labels, out, plot)
+    with results.progress("detecting") as update:
+        anomalies = loaded.detect(progress=update, **given)
+    typer.echo(visible(anomalies.report))
+    results.put(anomalies, out, plot)

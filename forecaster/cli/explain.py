@@ -20,7 +20,7 @@ def explain(
     overwrite: options.Overwrite = False,
     **given: Any,
 ) -> None:
-    """Show the attention weights of one forecast, and what moves it.
+    """Show the attention weights of one forecast, and which inputs change it.
 
     Writes attention over real time, layer by layer, and how far the forecast moves when a covariate
     or a part of the past is hidden.

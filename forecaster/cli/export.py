@@ -22,7 +22,7 @@ def export(
     experiment: Annotated[str, typer.Option(help="MLflow experiment.")] = "forecaster",
     champion: Annotated[
         bool,
-        typer.Option("--champion", help="Make the version the champion, whatever its scores."),
+        typer.Option("--champion", help="Make the version the champion regardless of its scores."),
     ] = False,
     overwrite: options.Overwrite = False,
 ) -> None:
@@ -43,7 +43,7 @@ def export(
         check_onnx(onnx, overwrite)
     loaded = api.load(model)
     if onnx is not None:
-        typer.echo("translating the model to ONNX takes about half a minute")
+        typer.echo("exporting the model to ONNX takes about half a minute")
         typer.echo(f"wrote {onnx}: {loaded.export_onnx(onnx)}")
     if mlflow is not None:
         published = loaded.export(mlflow, TrackingConfig(uri=uri, experiment=experiment), champion)

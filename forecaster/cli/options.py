@@ -34,7 +34,7 @@ Sets = Annotated[
 Store = Annotated[
     str | None, typer.Option(help="MLflow store. Default: MLFLOW_TRACKING_URI, else your own.")
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace outputs that are there.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Overwrite existing outputs.")]
 
 
 def flags_of(

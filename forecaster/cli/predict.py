@@ -15,8 +15,8 @@ from forecaster.forecast.writer import PICTURES, ROWS, folder_of
 from forecaster.options import DataOptions
 
 if TYPE_CHECKING:
+    from forecaster.forecast.classification import Classification
     from forecaster.forecast.forecast import Forecast
-    from forecaster.forecast.labelling import Labelling
     from forecaster.runs.batch_predict import BatchResult, Engine
 
 
@@ -79,8 +79,8 @@ def _early(model: Path, given: Mapping[str, Any]) -> dict[str, Any]:
     return {} if panel is None else {"data": panel, "future": None, "covariates": None}
 
 
-def _print_first(found: Forecast | Labelling, plot: Path | None) -> None:
-    """Prints the first rows in the place of a file."""
+def _print_first(found: Forecast | Classification, plot: Path | None) -> None:
+    """Prints the first rows instead of writing a file."""
     from forecaster.forecast.parts import rows_of
     from forecaster.runs.console import Screen
 
@@ -89,7 +89,7 @@ def _print_first(found: Forecast | Labelling, plot: Path | None) -> None:
     results.put(found, None, plot)
 
 
-def _print_outcome(done: BatchResult | Forecast | Labelling) -> None:
+def _print_outcome(done: BatchResult | Forecast | Classification) -> None:
     from forecaster.runs.console import Screen
 
     said = [one for one in done.findings if one.severity == "warning" or one.rule == "resample"]
@@ -114,11 +114,11 @@ def _engine(name: str | None, address: str | None, devices: int | None) -> Engin
 
 def _print_parts(done: BatchResult, samples: int | None) -> None:
     if done.there:
-        typer.echo(f"{done.there:,} of {done.n_blocks:,} parts were there already")
+        typer.echo(f"{done.there:,} of {done.n_blocks:,} parts were already finished")
     if not done.whole:
         typer.echo(
-            f"made {done.made:,} of {done.n_blocks:,} parts in {done.path}; the same command without "
-            "--shard makes the missing ones and merges all"
+            f"made {done.made:,} of {done.n_blocks:,} parts in {done.path}; run the same command without "
+            "--shard to make the missing ones and merge all"
         )
     else:
         paths = "" if samples is None else f": {samples:,} paths of each series"

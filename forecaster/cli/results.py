@@ -23,7 +23,7 @@ def check_files(
     Args:
         outputs: path by the suffixes it may have.
         inputs: tables that the verb reads, and must not overwrite.
-        overwrite: whether files that are there may be replaced.
+        overwrite: whether existing files may be overwritten.
     """
     from forecaster.files import check_writable
     from forecaster.panel.findings import check_paths
@@ -44,7 +44,7 @@ def put(result: Any, rows: Path | None, picture: Path | None, page: Path | None 
         typer.echo(f"wrote {rows}")
 
     def drawn(path: Path, draw: Callable[[], None]) -> bool:
-        return Screen(stderr=True).attempt(str(path), draw, "all else is complete", OutputError)
+        return Screen(stderr=True).attempt(str(path), draw, "everything else is complete", OutputError)
 
     if picture is not None and drawn(picture, lambda: write_figure(result.plot(), picture)):
         typer.echo(f"drew {picture}")
@@ -53,12 +53,12 @@ def put(result: Any, rows: Path | None, picture: Path | None, page: Path | None 
 
 
 def refuse_options(given: Mapping[str, object], verb: str) -> dict[str, Any]:
-    """Returns the options of a verb for a model of labels; refuses those that only forecasts have."""
+    """Returns the options of a verb for a classifier; refuses those that only forecasts have."""
     known = signature(getattr(api.Classifier, verb)).parameters
     usual = signature(getattr(api.Forecaster, verb)).parameters
     foreign = {name: value for name, value in given.items() if name not in known}
     odd = {name: value for name, value in foreign.items() if value != usual[name].default}
-    api.refuse(odd, "a model of labels")
+    api.refuse(odd, "a classifier")
     return {name: value for name, value in given.items() if name in known}
 
 

@@ -17,7 +17,7 @@ def tune(
     metric: Annotated[
         list[str] | None,
         typer.Option(
-            help="WQL, MASE, MSE, MAE, RMSE or sMAPE; repeated: a Pareto study. Labels: log_loss."
+            help="WQL, MASE, MSE, MAE, RMSE or sMAPE; repeated: a Pareto study. Of a classifier: log_loss."
         ),
     ] = None,
     **given: Any,

@@ -168,7 +168,7 @@ class Backtest(Result):
             groups, group = np.unique(place, return_inverse=True)
             group, number = group.reshape(place.shape), natural[groups // each]
             keys = {key.name: key for key in panel.ids(number, groups % each)}
-            keys = keys or {"series": np.array(panel.labels, dtype=object)[number]}
+            keys = keys or {"series": np.array(panel.series_names, dtype=object)[number]}
         return keys, {name: one.by_group(group, len(groups)) for name, one in self.tallies.items()}
 
     @typed
@@ -211,7 +211,7 @@ class Backtest(Result):
         """A figure of the last cutoff's forecast with the actuals.
 
         Args:
-            only: labels of series; None = the first few.
+            only: names of series; None = the first few.
         """
         return self.forecasts[-1].plot(only)
 
@@ -236,7 +236,7 @@ def rolling_cutoffs(panel: Panel, windows: int, horizon: int, stride: int | None
     available = int((panel.calendar.before(end, max(1, steps + 1)) > begin).sum())
     if needed > available:
         fit = max(0, (available - horizon) // spacing + 1)
-        advice = f"{fit:,} fit, use --windows {fit}" if fit else "not one fits, take a longer table"
+        advice = f"{fit:,} fit, use --windows {fit}" if fit else "none fits, use a longer table"
         raise DataError(
             f"{panel.name}: {windows:,} windows of horizon {horizon:,}, {spacing:,} steps apart, reach "
             f"back {needed:,} steps, the table begins at {panel.calendar.text(begin)}, {available + 1:,} "

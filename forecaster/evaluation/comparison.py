@@ -123,7 +123,7 @@ def compare_with_naive(model: Scores, naive: Scores) -> str:
         return f"{word} seasonal naive"
     gain, low, high = (model[name] for name in ("skill", "skill_low", "skill_high"))
     if low <= 0 <= high and word == "beats":
-        word = "cannot be told apart from"
+        word = "is not significantly different from"
     text = (
         f"{word} seasonal naive: its WQL is {abs(100 * gain):.1f} % {'lower' if gain > 0 else 'higher'}"
     )

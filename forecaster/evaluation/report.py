@@ -82,7 +82,9 @@ def _trust_in_bands(data: ReportData) -> str:
     if abs(observed - nominal) <= _COVERAGE_TOLERANCE:
         return f"{text}: the bands can be trusted."
     if observed < nominal:
-        return f"{text}: the bands are too narrow, so expect surprises more often than they indicate."
+        return (
+            f"{text}: the bands are too narrow, so values fall outside more often than they indicate."
+        )
     return f"{text}: the bands are too wide, so the model is more certain than they indicate."
 
 
@@ -193,7 +195,7 @@ def verdict_section(data: ReportData) -> str:
     if model["skill_low"] <= 0 <= model["skill_high"]:
         word = "may match"
     actions = list(_actions(data, word)) or [
-        "Nothing here speaks against using this model. Look at the worst series before you do."
+        "No problem was found. Check the worst series before you use this model."
     ]
     nominal, observed = data.band
     cells = backtest.scored + backtest.unscored

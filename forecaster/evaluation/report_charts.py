@@ -36,16 +36,16 @@ def window_figure(data: ReportData) -> str:
     shown = [(f"best {n}", item) for n, item in enumerate(data.ranking.best, start=1)]
     shown += [(f"worst {n}", item) for n, item in enumerate(data.ranking.worst, start=1)]
     figure, axes = plots.panel_grid(len(shown), columns=3)
-    labels = []
+    captions = []
     for axis, (place, item) in zip(axes, shown, strict=False):
         forecast, row = data.locate(item.window)
         plots.draw_forecast(axis, forecast, row, item.channel)
         scores = f"MASE {number(item.mase, 3)}, WQL {number(item.wql, 3)}, skill {percent(item.skill)}"
         short = item.name[:_LONGEST_NAME] + "…" * (len(item.name) > _LONGEST_NAME)
         axis.set_title(f"{place}: {short}\n{scores}", **plots.TITLE)
-        labels.append(f"{place}: {item.name}, {scores}")
+        captions.append(f"{place}: {item.name}, {scores}")
     plots.shared_legend(figure, axes[0])
-    return picture(figure, "; ".join(labels))
+    return picture(figure, "; ".join(captions))
 
 
 def skill_figure(ranking: Ranking) -> str:

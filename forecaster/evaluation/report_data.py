@@ -225,10 +225,10 @@ class ReportData:
     def _item_name(self, window: int, channel: int, by_window: bool) -> str:
         forecast, row = self.locate(window)
         panel, target = forecast.panel, forecast.panel.schema.target
-        label = panel.labels[int(forecast.series[row])]
-        name = label if panel.n_series > 1 else target[channel]
+        series = panel.series_names[int(forecast.series[row])]
+        name = series if panel.n_series > 1 else target[channel]
         if panel.n_series > 1 and len(target) > 1:
-            name = f"{label} · {target[channel]}"
+            name = f"{series} · {target[channel]}"
         if by_window:
             name += f" after {panel.calendar.text(int(forecast.cutoff[row]))}"
         return name

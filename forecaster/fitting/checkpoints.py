@@ -83,13 +83,13 @@ class Checkpoints(CheckpointIO):
                 faults.append(f"{path}: {why}")
                 continue
             for fault in faults:
-                self._say(f"{fault}; the one before is taken")
+                self._say(f"{fault}; falling back to the previous checkpoint")
             self._say(f"resumes after step {step_of(path)}")
             self._read = {path: content}
             return path
         if faults:
             raise ArtifactError(
-                "; ".join(faults) + "; no checkpoint is left to resume from: begin with --restart"
+                "; ".join(faults) + "; no checkpoint is left to resume from: start over with --restart"
             )
         return None
 
@@ -106,7 +106,7 @@ class Checkpoints(CheckpointIO):
                 partial.write_bytes(content.getbuffer())
         except OutputError as error:
             if not self._fails:
-                self._say(f"no checkpoint: {error}; the training goes on without")
+                self._say(f"no checkpoint: {error}; training continues without")
             self._fails = True
             return
         self._fails = False

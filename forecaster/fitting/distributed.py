@@ -136,7 +136,7 @@ def process_group(distributed: DistributedContext) -> Iterator[None]:
     import torch
 
     device = _device(distributed)
-    who = f"process {distributed.rank + 1} of {distributed.world_size}"
+    who = f"rank {distributed.rank} of {distributed.world_size}"
     try:
         torch.distributed.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
@@ -144,13 +144,15 @@ def process_group(distributed: DistributedContext) -> Iterator[None]:
             device_id=device if device.type == "cuda" else None,
         )
     except (RuntimeError, ValueError) as error:  # torch's own errors are of these kinds
-        raise FitError(f"{who} did not meet the others: {first_line(error)}") from error
+        raise FitError(f"{who}: process group not initialised: {first_line(error)}") from error
     try:
         yield
     except RuntimeError as error:
         if not _is_loss(error):
             raise
-        lost = FitError(f"{who} lost another one, so the training has ended: {first_line(error)}")
+        lost = FitError(
+            f"{who} lost the connection to another rank; training has stopped: {first_line(error)}"
+        )
         lost.reported_elsewhere = False  # the lost rank cannot report it
         raise lost from error
     finally:
@@ -205,7 +207,7 @@ def launch_ranks(
         ranks = [
             Child(
                 "forecaster.fitting.train:train_rank",
-                f"process {rank + 1} of {size}",
+                f"rank {rank} of {size}",
                 {"RANK": str(rank), "LOCAL_RANK": str(rank)},
             )
             for rank in range(1, size)
@@ -222,14 +224,14 @@ def launch_ranks(
                     rank.receive()
                 except EOFError:
                     reason = rank.failure() or f"{rank.name} has ended"
-                    raise FitError(f"{reason}; the training has not begun") from None
+                    raise FitError(f"{reason}; training has not started") from None
             threading.Thread(target=_watch, args=(ranks, done), daemon=True).start()
             yield send
         except FitError as error:
             failure = _failure(ranks, seconds=2)
             if failure is None:
                 raise
-            raise FitError(f"{failure}; the training has ended") from error
+            raise FitError(f"{failure}; training has stopped") from error
         finally:
             done.set()
             for rank in ranks:
@@ -266,7 +268,7 @@ def _watch(ranks: list[Child], done: threading.Event) -> None:
         if failure := _failure(ranks, seconds=0):
             if done.wait(_GRACE_SECONDS):
                 return
-            sys.stderr.write(f"error: {failure}; the training has ended\n")
+            sys.stderr.write(f"error: {failure}; training has stopped\n")
             sys.stderr.flush()
             os._exit(REFUSED)
 

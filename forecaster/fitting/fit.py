@@ -129,7 +129,7 @@ def fit_panel(
         plan = trainings.settled(plan, split)
         members = trainings.members(plan, split)
         networks = [member.network for member in members]
-        with context.reporter.stage("weighing networks and experts"):
+        with context.reporter.stage("weighting networks and experts"):
             choose_network_weights(networks, trainings.store, split, context.distributed)
             weights = choose_ensemble_weights(networks, trainings.store, split, context.distributed)
         artifact = Artifact(

@@ -153,7 +153,12 @@ class Trainings:
     def _learner(self, plan: Plan, split: Split, name: str) -> Learner[Network]:
         network, context = self.network(plan, split), self._context
         return Learner(
-            network, plan.fit, self._panel.labels, name, bf16=context.bf16, compiled=context.compiled
+            network,
+            plan.fit,
+            self._panel.series_names,
+            name,
+            bf16=context.bf16,
+            compiled=context.compiled,
         )
 
     def _untrained(self, name: str, plan: Plan, split: Split) -> Trained:

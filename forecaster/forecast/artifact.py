@@ -13,19 +13,19 @@ from numpy.typing import NDArray
 from typing_extensions import TypeIs, TypeVar
 
 from forecaster.config import Config, Plan, TrackingConfig
+from forecaster.model.class_network import ClassEnsemble
 from forecaster.model.embedding import Shape
 from forecaster.model.ensemble import Ensemble
-from forecaster.model.label_network import LabelEnsemble
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
 
-Kind = TypeVar("Kind", Ensemble, LabelEnsemble, default=Ensemble)
+Kind = TypeVar("Kind", Ensemble, ClassEnsemble, default=Ensemble)
 
 
 @dataclass(frozen=True, repr=False)
 class Artifact(Generic[Kind]):
-    """A trained ensemble and what is needed to use it; `Artifact[LabelEnsemble]` of a model of labels."""
+    """A trained ensemble and what is needed to use it; `Artifact[ClassEnsemble]` of a classifier."""
 
     schema: Schema
     """Columns, categories and frequency of the training table."""
@@ -34,7 +34,7 @@ class Artifact(Generic[Kind]):
     shape: Shape
     """Counts the networks were built for."""
     ensemble: Kind
-    """Inputs → quantiles, or probabilities of labels."""
+    """Inputs → quantiles, or probabilities of classes."""
     trained_until: int
     """Time of the last target that weights, scalers or early stopping have seen."""
     data: str
@@ -42,7 +42,7 @@ class Artifact(Generic[Kind]):
     fingerprint: str
     """Of its panel."""
     series_hashes: NDArray[np.int64] | None = None
-    """[N, 4] of `labelling.series_hashes`, of a model of labels; None = fitted before they were kept."""
+    """[N, 4] of `classification.series_hashes`, of a classifier; None = fitted before they were kept."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """Validation scores and loss curves."""
     versions: dict[str, str] = field(default_factory=dict)
@@ -69,12 +69,12 @@ class Artifact(Generic[Kind]):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Labels in words, in the order of the probabilities; none where values are forecast."""
+        """Classes in words, in the order of the probabilities; none where values are forecast."""
         return self.schema.categories.get(self.schema.label or "", ())
 
     @property
     def read_schema(self) -> Schema:
-        """Of a table to predict: without a column of labels."""
+        """Of a table to predict: without a class column."""
         return replace(self.schema, label=None)
 
     @property
@@ -91,9 +91,9 @@ class Artifact(Generic[Kind]):
 
 
 def is_forecaster(
-    artifact: Artifact[Ensemble] | Artifact[LabelEnsemble],
+    artifact: Artifact[Ensemble] | Artifact[ClassEnsemble],
 ) -> TypeIs[Artifact[Ensemble]]:
-    """Whether a model forecasts; else it labels."""
+    """Whether a model forecasts; else it classifies."""
     return artifact.shape.classes == 0
 
 

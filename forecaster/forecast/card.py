@@ -10,7 +10,7 @@ from typing import Any
 
 from forecaster.errors import number_of, visible
 from forecaster.forecast.artifact import Artifact, is_forecaster
-from forecaster.model.label_network import LabelEnsemble
+from forecaster.model.class_network import ClassEnsemble
 
 _NAMED = 3  # of the experts, by weight
 
@@ -18,7 +18,7 @@ _NAMED = 3  # of the experts, by weight
 def model_card(artifact: Artifact[Any]) -> str:
     """Returns the text of card.md."""
     if not is_forecaster(artifact):
-        return _label_card(artifact)
+        return _class_card(artifact)
     schema, model = artifact.schema, artifact.plan.model
     patch = model.decoder_patch if model.decoder == "autoregressive" else 1
     read = max(model.context_length, model.pool.history_length if model.pool.experts else 0)
@@ -51,13 +51,13 @@ def model_card(artifact: Artifact[Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _label_card(artifact: Artifact[LabelEnsemble]) -> str:
+def _class_card(artifact: Artifact[ClassEnsemble]) -> str:
     schema, model = artifact.schema, artifact.plan.model
     each = "step" if artifact.ensemble.per_step else "series"
     lines = [
-        "# Model of labels",
+        "# Classifier",
         "",
-        f"Labels each {each} with {_names([schema.label or ''])}: {_names(artifact.classes)}.",
+        f"Classifies each {each} by {_names([schema.label or ''])}: {_names(artifact.classes)}.",
         "",
         f"- reads {_names(schema.target)} over {model.context_length} steps of {schema.freq}",
         f"- networks: {len(artifact.ensemble.networks)}, network weight "

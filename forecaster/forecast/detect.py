@@ -1,6 +1,6 @@
-"""Labels unusual values: each observed step against the band forecast one step before it.
+"""Finds anomalies: each observed step against the band forecast one step before it.
 
-Nothing is dropped: a step that cannot be labelled keeps its row, with the reason in `status`.
+Nothing is dropped: a step that cannot be compared keeps its row, with the reason in `status`.
 
     band of step t = quantiles of lead 1 from the cutoff t − 1, calibrated
     score of step t = |value − median| / half-width of the band on the value's side: 1 = on the edge
@@ -32,32 +32,32 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAMES = ("", "inside", "above", "below")
-"""Names of the labels 0 … 3."""
+"""Names of the values 0 … 3 of `Anomalies.anomaly`."""
 OK, NO_VALUE, NO_HISTORY, NOT_FINITE = range(4)
 _CUTOFFS = 1 << 14  # at a time: their quantiles of all leads are held at once
 _MARKS = {2: ("^", "above"), 3: ("v", "below")}  # distinct by shape, not by colour alone
 
 
 @dataclass(frozen=True, repr=False)
-class Labels(Result):
-    """A label, score and band for each step of a table."""
+class Anomalies(Result):
+    """For each step of a table whether it is an anomaly, with score and band."""
 
     panel: Panel
     """The table."""
-    label: NDArray[np.int8]
+    anomaly: NDArray[np.int8]
     """[R, C] number of a name in `NAMES`; 0 = none."""
     score: NDArray[np.float64]
     """[R, C] distance from the median in half-widths of the band; NaN = none."""
     band: NDArray[np.float64]
     """[R, C, 3] lower quantile, median, upper quantile, data units; NaN = none."""
     reason: NDArray[np.int8]
-    """[R, C] 0 = labelled, else why not: a number of `reasons`."""
+    """[R, C] 0 = compared, else why not: a number of `reasons`."""
     reasons: tuple[str, ...]
     """In words."""
     levels: tuple[float, float]
     """Of the band."""
     note: str
-    """What limits the labels: no calibration, or steps that the model was trained on."""
+    """What limits the comparison: no calibration, or steps that the model was trained on."""
 
     @property
     def rows(self) -> PolarsFrame:
@@ -73,36 +73,36 @@ class Labels(Result):
             actual=panel.values[cells],
             forecast=self.band[..., 1][cells],
             **{low: self.band[..., 0][cells], high: self.band[..., 2][cells]},
-            label=np.array([None, *NAMES[1:]], dtype=object)[self.label[cells]].tolist(),
+            anomaly=np.array([None, *NAMES[1:]], dtype=object)[self.anomaly[cells]].tolist(),
             score=self.score[cells],
             status=np.array(self.reasons)[self.reason[cells]],
         )
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many cells have each label; "" = none."""
+        """How many cells are inside, above and below; "" = not compared."""
         there = self.panel.present[self.panel.owner]
-        found = np.bincount(self.label[there], minlength=len(NAMES))
+        found = np.bincount(self.anomaly[there], minlength=len(NAMES))
         return dict(zip(NAMES, found.tolist(), strict=True))
 
     @property
     def report(self) -> str:
-        """One line: how many steps have each label, how many have none and why, and the note."""
+        """One line: how many steps are inside, above and below, how many are not compared and why, and the note."""
         count, share = self.counts, 100 * (self.levels[1] - self.levels[0])
-        labelled = sum(count.values()) - count[""]
+        compared = sum(count.values()) - count[""]
         line = (
             f"{self.panel.n_series:,} series, {sum(count.values()):,} rows: {count['inside']:,} inside the "
             f"{share:.0f} % band, {count['above']:,} above, {count['below']:,} below"
         )
-        if labelled:
-            line += f" ({100 * (1 - count['inside'] / labelled):.1f} % outside)"
+        if compared:
+            line += f" ({100 * (1 - count['inside'] / compared):.1f} % outside)"
         there = self.panel.present[self.panel.owner]
         why = np.bincount(self.reason[there], minlength=len(self.reasons))
         without = [
             f"{n:,} {text}" for n, text in zip(why[1:].tolist(), self.reasons[1:], strict=True) if n
         ]
         if without:
-            line += f"; {count['']:,} without a label: {', '.join(without)}"
+            line += f"; {count['']:,} without a score: {', '.join(without)}"
         return "; ".join(filter(None, (line, self.note)))
 
     @typed
@@ -110,7 +110,7 @@ class Labels(Result):
         """Returns a figure of values, bands, and values outside; a panel per series and channel.
 
         Args:
-            only: labels of series (several key columns joined with "/"); None = the first few.
+            only: names of series (several key columns joined with "/"); None = the first few.
 
         Raises:
             DataError: there is no such series.
@@ -132,8 +132,8 @@ def detect(
     panel: Panel,
     beyond: float = 1.0,
     progress: Callable[[int, int], None] | None = None,
-) -> Labels:
-    """Returns the labels of all steps of a panel, by lead 1 of a model; see `Forecaster.detect`.
+) -> Anomalies:
+    """Returns the anomalies of a panel, by lead 1 of a model; see `Forecaster.detect`.
 
     Raises:
         ConfigError: the model has no band, or `beyond` is not above 0.
@@ -157,11 +157,11 @@ def detect(
         band[rows], reason[rows] = _bands(predictor, part)
         if progress is not None:
             progress(first + part.n_series, panel.n_series)
-    label, score = _labels(panel.values[:, : panel.n_channels], band, beyond)
+    anomaly, score = _anomalies(panel.values[:, : panel.n_channels], band, beyond)
     no_history = f"fewer than {artifact.plan.model.patch} steps of history, or none of them observed"
-    return Labels(
+    return Anomalies(
         panel=panel,
-        label=label,
+        anomaly=anomaly,
         score=score,
         band=band,
         reason=reason,
@@ -205,10 +205,10 @@ def _has_history(
     return begun & (count[row] > count[np.maximum(begin, row - length)])
 
 
-def _labels(
+def _anomalies(
     values: NDArray[np.float64], band: NDArray[np.float64], beyond: float
 ) -> tuple[NDArray[np.int8], NDArray[np.float64]]:
-    """Returns label and score of each cell; a band without width has the score ∞ on its outside."""
+    """Returns anomaly and score of each cell; a band without width has the score ∞ on its outside."""
     low, median, high = (band[..., place] for place in range(3))
     above = values > median
     half, distance = np.where(above, high - median, median - low), np.abs(values - median)
@@ -216,26 +216,26 @@ def _labels(
         score = np.where(distance == 0, 0.0, distance / half)
     known = ~np.isnan(distance)
     outside = distance > beyond * half
-    label = np.where(known, np.where(outside, np.where(above, 2, 3), 1), 0)
-    return label.astype(np.int8), np.where(known, score, np.nan)
+    anomaly = np.where(known, np.where(outside, np.where(above, 2, 3), 1), 0)
+    return anomaly.astype(np.int8), np.where(known, score, np.nan)
 
 
-def _note(artifact: Artifact, panel: Panel, labelled: NDArray[np.bool_]) -> str:
+def _note(artifact: Artifact, panel: Panel, compared: NDArray[np.bool_]) -> str:
     notes = []
     if artifact.ensemble.conformal_factors is None:
         notes.append("the band is not calibrated")
     if panel.schema.time is None:
         notes.append("without a time column it is unknown which steps the model was trained on")
-    elif count := int((labelled & (panel.time <= artifact.trained_until)).sum()):
+    elif count := int((compared & (panel.time <= artifact.trained_until)).sum()):
         until = panel.calendar.text(artifact.trained_until)
         notes.append(
-            f"{count:,} of {int(labelled.sum()):,} steps are not later than {until}, the end of the "
+            f"{count:,} of {int(compared.sum()):,} steps are not later than {until}, the end of the "
             "training data: fewer of them may look unusual than of new ones"
         )
     return "; ".join(notes)
 
 
-def _draw(axis: Axes, labels: Labels, series: int, channel: int) -> None:
+def _draw(axis: Axes, anomalies: Anomalies, series: int, channel: int) -> None:
     from forecaster.forecast.plots import (
         BAND,
         TRUTH,
@@ -246,15 +246,15 @@ def _draw(axis: Axes, labels: Labels, series: int, channel: int) -> None:
         tidy,
     )
 
-    panel = labels.panel
+    panel = anomalies.panel
     rows = last_steps(panel, series)
     time = axis_times(panel, panel.time[rows])
-    values, band = panel.values[rows, channel], labels.band[rows, channel]
-    share = f"{100 * (labels.levels[1] - labels.levels[0]):.0f} % band"
+    values, band = panel.values[rows, channel], anomalies.band[rows, channel]
+    share = f"{100 * (anomalies.levels[1] - anomalies.levels[0]):.0f} % band"
     axis.fill_between(time, band[:, 0], band[:, 2], color=BAND, alpha=0.3, linewidth=0, label=share)
     axis.plot(time, values, color=VALUES, linewidth=1.0, label="actual")
     for number, (mark, name) in _MARKS.items():
-        at = np.flatnonzero(labels.label[rows, channel] == number)
+        at = np.flatnonzero(anomalies.anomaly[rows, channel] == number)
         axis.scatter(time[at], values[at], marker=mark, color=TRUTH, s=18, label=name, zorder=3)
     axis.set_title(series_title(panel, series, channel), fontsize=10, loc="left")
     tidy(axis, dates=not panel.calendar.integer)

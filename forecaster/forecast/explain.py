@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from forecaster.arguments import Label, typed
+from forecaster.arguments import SeriesName, typed
 from forecaster.config import ModelPlan
 from forecaster.errors import DataError, nearest
 from forecaster.forecast.artifact import Artifact
@@ -129,14 +129,14 @@ class Explanation:
     def title(self) -> str:
         """Series and channel."""
         panel = self.forecast.panel
-        return " · ".join((panel.labels[0], panel.schema.target[self.channel]))
+        return " · ".join((panel.series_names[0], panel.schema.target[self.channel]))
 
     @property
     def report(self) -> str:
         """The three things that matter most, in a line."""
         largest = sorted(self.importance, key=lambda one: -one.change)[:3]
         listed = ", ".join(f"{self.name(one)} ({one.change:.3f})" for one in largest)
-        return f"{self.title}: the forecast moves most without {listed or 'nothing'}"
+        return f"{self.title}: the forecast changes most without {listed or 'nothing'}"
 
     def name(self, one: Importance) -> str:
         """Returns the name of a covariate, or the dates of a block of the context."""
@@ -167,7 +167,7 @@ class Explanation:
 
 
 def explain(
-    artifact: Artifact, panel: Panel, only: Label | None, channel: str | None, cutoff: str
+    artifact: Artifact, panel: Panel, only: SeriesName | None, channel: str | None, cutoff: str
 ) -> Explanation:
     """Returns attention and importance behind one forecast; see `Forecaster.explain`.
 
@@ -182,7 +182,7 @@ def explain(
     forecast = Predictor(artifact).predict(alone, cutoff)
     if (status := forecast.status[place]) != "ok":
         status = "no target observed before the cutoff" if status == COLD else status
-        raise DataError(f"{panel.name}: series {alone.labels[0]}: {status}")
+        raise DataError(f"{panel.name}: series {alone.series_names[0]}: {status}")
     batch, time = _window(artifact, forecast)
     truth = batch.target.numpy()
     if np.isfinite(truth[..., place]).any():

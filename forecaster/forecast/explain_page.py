@@ -161,8 +161,8 @@ def _draw_bars(axis: Axes, shown: Sequence[Importance]) -> None:
     bars = axis.barh(range(len(shown)), [one.change for one in shown], color=BAND)
     axis.set_yticks(range(len(shown)), [_short(one.name) for one in shown])
     rises = ["" if one.loss is None else f" · loss {one.loss:+.3g}" for one in shown]
-    labels = [f"{one.change:.3g} · {one.kind}{rise}" for one, rise in zip(shown, rises, strict=True)]
-    axis.bar_label(bars, labels, padding=4, fontsize=8)
+    texts = [f"{one.change:.3g} · {one.kind}{rise}" for one, rise in zip(shown, rises, strict=True)]
+    axis.bar_label(bars, texts, padding=4, fontsize=8)
     axis.set_xlim(0, 1.3 * max((one.change for one in shown), default=0.0) or 1.0)
     axis.invert_yaxis()
     axis.set_title(
@@ -201,7 +201,7 @@ def _draw_maps(figure: FigureBase, explanation: Explanation, one: AttentionMap) 
 def _name_steps(
     put: Callable[..., Any], explanation: Explanation, steps: Sequence[int], most: int
 ) -> None:
-    """Labels at most `most` of some steps by their times, the first and the last among them."""
+    """Ticks at most `most` of some steps by their times, the first and the last among them."""
     text, count = explanation.forecast.panel.calendar.text, len(steps)
     places = sorted({round(float(n)) for n in np.linspace(0, count - 1, min(count, most))})
     put(places, [text(int(explanation.time[steps[n]])) for n in places])

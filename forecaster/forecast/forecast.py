@@ -164,7 +164,7 @@ class Forecast(Result):
         """Returns a figure of history, median and bands; a panel per series and channel, at most six.
 
         Args:
-            only: labels of series (several key columns joined with "/"); None = the first few.
+            only: names of series (several key columns joined with "/"); None = the first few.
 
         Raises:
             DataError: there is no such series.
@@ -206,7 +206,7 @@ def none_forecast(panel: Panel, lost: tuple[int, str], count: int) -> DataError 
     """Returns the error where none of `count` series and channels has a forecast; `lost` as of `Forecast`."""
     if lost[0] < max(1, count):
         return None
-    which = f"none of {count:,} series has a" if count > 1 else f"series {panel.labels[0]} has no"
+    which = f"none of {count:,} series has a" if count > 1 else f"series {panel.series_names[0]} has no"
     return DataError(
         f"{panel.name}: {which} forecast: {lost[1]}; give the history up to the cutoff, or choose another"
     )

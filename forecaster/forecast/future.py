@@ -57,15 +57,13 @@ def _with_new_series(
     if not len(new):
         return panel.only(only), []
     begun = locate_leads(panel.some(new), artifact, window).cold
-    names = [panel.labels[number] for number in new[~begun]]
+    names = [panel.series_names[number] for number in new[~begun]]
     if not names:
         return panel.only(only), []
-    text = (
-        f"{len(names):,} of {len(new):,} new series cannot begin, and are left out: {listing(names, 5)}"
-    )
+    text = f"{len(names):,} of {len(new):,} new series cannot be forecast, and are left out: {listing(names, 5)}"
     advice = f"give every known covariate of the {window.horizon} steps after the table's last target"
     if not artifact.ensemble.forecasts_cold:
-        advice = "this model knows no level of new series: fit one to five series or more, with experts"
+        advice = "this model has no level for new series: fit one to five series or more, with experts"
     finding = Finding("warning", "keys", text, advice, names[0], count=len(names))
     if only is not None and {*panel.numbers(only)} & {*new[~begun]}:
         raise DataError(f"{text}; {advice}", [finding])
@@ -99,7 +97,7 @@ def _check_known(panel: Panel, artifact: Artifact, window: ForecastWindow) -> li
             row, lead = np.argwhere(empty[..., column])[0]
             series = chosen[row]
             time = panel.calendar.text(int(leads.time[series, lead]))
-            where = f"series {part.labels[series]} at {time} (lead {lead + 1}"
+            where = f"series {part.series_names[series]} at {time} (lead {lead + 1}"
             first_missing.setdefault(names[column], where)
     for name in schema.known:
         if name in first_missing:
@@ -110,7 +108,9 @@ def _check_known(panel: Panel, artifact: Artifact, window: ForecastWindow) -> li
             )
     if not extended.any():
         return []
-    text = f"--horizon {horizon} reads {read} steps of what is known in advance, and not all are given"
-    advice = "the values at the last lead stand for the rest: give all steps with --future FILE"
+    text = (
+        f"--horizon {horizon} needs known covariates for {read} steps (a whole patch); some are missing"
+    )
+    advice = "the values at the last lead are repeated: give all steps with --future FILE"
     where = listing([name for name, is_extended in zip(names, extended, strict=True) if is_extended])
     return [Finding("warning", "held", text, advice, where=where, count=int(extended.sum()))]

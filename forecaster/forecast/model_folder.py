@@ -77,7 +77,7 @@ def early_panel(
 ) -> Panel | None:
     """Returns the panel of a small table, once horizon, series and cutoff suit a saved model.
 
-    None: a large table, a model of labels, or a folder whose fault is found when it is loaded.
+    None: a large table, a classifier, or a folder whose fault is found when it is loaded.
 
     Raises:
         ConfigError: the horizon is too long for the model.

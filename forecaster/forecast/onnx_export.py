@@ -31,8 +31,8 @@ from forecaster.files import atomic_file, check_writable
 from forecaster.forecast.artifact import Artifact, is_forecaster
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.writer import check_suffix
+from forecaster.model.class_network import ClassEnsemble
 from forecaster.model.ensemble import Ensemble
-from forecaster.model.label_network import LabelEnsemble
 from forecaster.model.shortcuts import for_all_inputs
 from forecaster.panel.panel import Panel
 from forecaster.windows.batch import Inputs
@@ -58,7 +58,7 @@ class OnnxGraph(nn.Module):
 
     def __init__(self, artifact: Artifact[Any]):
         super().__init__()
-        self.ensemble: Ensemble | LabelEnsemble = copy.deepcopy(artifact.ensemble)
+        self.ensemble: Ensemble | ClassEnsemble = copy.deepcopy(artifact.ensemble)
         if isinstance(self.ensemble, Ensemble):
             for member in self.ensemble.networks:
                 if member.experts is not None:  # a graph cannot branch on a tensor
@@ -68,7 +68,7 @@ class OnnxGraph(nn.Module):
 
     def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
         """Returns quantiles, and the mean where there is one; or probabilities. Tensors are those of `names`."""
-        if isinstance(self.ensemble, LabelEnsemble):
+        if isinstance(self.ensemble, ClassEnsemble):
             return (self.ensemble(self.complete(given)),)
         quantiles, mean, _ = self.ensemble.predict(self.complete(given))
         return (quantiles,) if mean is None else (quantiles, mean)
@@ -191,10 +191,10 @@ def _translated(graph: OnnxGraph, given: tuple[Tensor, ...], outputs: list[str])
 def onnx_inputs(
     artifact: Artifact, panel: Panel, cutoff: str
 ) -> tuple[list[str], dict[str, NDArray[Any]]]:
-    """Returns the labels of the series that can be forecast, and the inputs of the file for them."""
-    labels, inputs = Predictor(artifact, "cpu").inputs(panel, cutoff)
+    """Returns the names of the series that can be forecast, and the inputs of the file for them."""
+    series_names, inputs = Predictor(artifact, "cpu").inputs(panel, cutoff)
     names = [name for name, size in _sizes(artifact).items() if 0 not in size]
-    return labels, {name: getattr(inputs, name).numpy() for name in names}
+    return series_names, {name: getattr(inputs, name).numpy() for name in names}
 
 
 def _sizes(artifact: Artifact[Any]) -> dict[str, tuple[int, ...]]:
@@ -265,8 +265,8 @@ def _compare(graph: OnnxGraph, file: Path) -> str:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
-    labels = isinstance(graph.ensemble, LabelEnsemble)
-    unit, most = ("in probability", _APART) if labels else ("of the scale", _TOLERANCE)
+    is_classifier = isinstance(graph.ensemble, ClassEnsemble)
+    unit, most = ("in probability", _APART) if is_classifier else ("of the scale", _TOLERANCE)
     worst = 0.0
     for count in (1, 5):  # any batch size but that of the export
         given = graph.random_inputs(count)
@@ -277,7 +277,7 @@ def _compare(graph: OnnxGraph, file: Path) -> str:
             scale = graph.ensemble.scale(graph.complete(given)).scale
         for mine, theirs in zip(wanted, found, strict=True):
             apart = (mine - torch.from_numpy(theirs)).abs()
-            if not labels:
+            if not is_classifier:
                 apart = apart.reshape(*mine.shape[:3], -1).amax(dim=(1, 3)) / scale
             worst = max(worst, float(apart.max()))
     if not worst <= most:

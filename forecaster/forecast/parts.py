@@ -246,7 +246,7 @@ def _check_terms(folder: Path, found: Mapping[str, Any], terms: Mapping[str, Any
         values = "; ".join(f"{n} {shown(found.get(n))} there, {shown(terms[n])} now" for n in names)
         raise OutputError(
             f"{folder}: holds finished parts of another prediction ({values}): give the same model, data "
-            "and arguments again to finish it, or --restart to begin anew"
+            "and arguments again to finish it, or start over with --restart"
         )
 
 

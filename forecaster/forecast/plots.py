@@ -127,7 +127,7 @@ def shared_legend(figure: Figure, axis: Axes) -> None:
 def series_title(panel: Panel, series: int, channel: int) -> str:
     """Returns the name of a channel, after that of its series where there are several of either."""
     names = panel.schema.target
-    title = f"{panel.labels[series]} · {names[channel]}"
+    title = f"{panel.series_names[series]} · {names[channel]}"
     return title if len(names) > 1 or panel.n_series > 1 else names[0]
 
 

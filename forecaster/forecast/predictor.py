@@ -62,7 +62,7 @@ class Predictor:
             progress: called after each block of series.
             num_samples: sample paths to keep, which need an autoregressive decoder.
             seed: of the sample paths.
-            only: labels of the series to forecast.
+            only: names of the series to forecast.
 
         Raises:
             ConfigError: the horizon is too long for the model, or it draws no paths.
@@ -88,7 +88,7 @@ class Predictor:
         return replace(forecast, panel=panel)
 
     def inputs(self, panel: Panel, cutoff: str = "own") -> tuple[list[str], Inputs]:
-        """Returns the labels of the series that can be forecast, and what the network reads of each.
+        """Returns the names of the series that can be forecast, and what the network reads of each.
 
         Args:
             panel: opened with the artifact's schema.
@@ -103,7 +103,7 @@ class Predictor:
         chosen = leads.chosen
         store = WindowStore(leads.panel, self.artifact.plan.model, self.artifact.horizon)
         batch = store.batch(chosen, None, leads.cutoff[chosen])
-        return [panel.labels[number] for number in chosen], batch.inputs
+        return [panel.series_names[number] for number in chosen], batch.inputs
 
     def forecast_at(self, panel: Panel, cutoff: int) -> Forecast:
         """Returns the forecast of every series at one past cutoff (a time), with the truth."""

@@ -4,7 +4,7 @@
     plan.json                 the resolved settings
     member-00.safetensors …   weights, each with its sha256 in the contract
     calibration.safetensors   conformal factors, where quantiles are calibrated
-    series.safetensors        hashes of the series of the fit, of a model of labels
+    series.safetensors        hashes of the series of the fit, of a classifier
     metrics.json, card.md     validation scores and loss curves; the same for people
 
 A folder may come from anybody: each file is checked before memory is taken for it.
@@ -37,10 +37,10 @@ from forecaster.files import atomic_folder
 from forecaster.forecast.artifact import Artifact, declared_shape
 from forecaster.forecast.card import model_card
 from forecaster.forecast.model_folder import CONTRACT, FILES, METRICS, PLAN, check_saved
+from forecaster.model.class_network import ClassEnsemble, ClassNetwork
 from forecaster.model.embedding import Shape
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.experts import check_experts
-from forecaster.model.label_network import LabelEnsemble, LabelNetwork
 from forecaster.model.network import Network
 from forecaster.model.size import check_work, count_parameters
 from forecaster.panel.schema import Schema
@@ -114,8 +114,8 @@ def save_artifact(artifact: Artifact[Any], path: str | Path) -> None:
         (folder / "card.md").write_text(model_card(artifact), encoding="utf-8")
 
 
-def load_artifact(path: str | Path) -> Artifact[Ensemble] | Artifact[LabelEnsemble]:
-    """Returns the artifact of a folder, of a model that forecasts or of one that labels.
+def load_artifact(path: str | Path) -> Artifact[Ensemble] | Artifact[ClassEnsemble]:
+    """Returns the artifact of a folder, of a model that forecasts or of a classifier.
 
     Raises:
         ArtifactError: there is none, it is damaged, or its format is another.
@@ -180,7 +180,7 @@ def _check_format(folder: Path, found: object) -> None:
 
 
 class _Stored(BaseModel):
-    """Unknown keys are passed over: a later version wrote them."""
+    """Unknown keys are ignored: a later version wrote them."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
@@ -299,14 +299,14 @@ def _first_fault(error: Exception) -> str:
 
 def _load_member(
     folder: Path, stored: _TensorFile, plan: Plan, shape: Shape
-) -> Network | LabelEnsemble:
+) -> Network | ClassEnsemble:
     size = count_parameters(plan.model, shape, plan.fit.ensemble_size)
     weights = _read_tensors(folder, stored, size, "a network of this plan", "weights")
-    network: Network | LabelEnsemble
+    network: Network | ClassEnsemble
     try:
         if shape.classes:
             folds = range(plan.fit.ensemble_size)
-            network = LabelEnsemble([LabelNetwork(plan.model, shape) for _ in folds])
+            network = ClassEnsemble([ClassNetwork(plan.model, shape) for _ in folds])
         else:
             network = Network(plan.model, shape)
         network.load_state_dict(weights)

@@ -1,4 +1,4 @@
-"""How a saved model opens the table that it forecasts, labels or explains."""
+"""How a saved model opens the table that it forecasts, classifies or explains."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Source:
         """All tables that are read."""
         return self.data, self.future, self.covariates
 
-    def panel(self, artifact: Artifact[Any], labels: bool = False) -> Panel:
+    def panel(self, artifact: Artifact[Any], with_classes: bool = False) -> Panel:
         """Returns the panel of all series with a model's roles, categories and frequency.
 
-        It is in memory unless the table is a store; `labels`: with its column of labels.
+        It is in memory unless the table is a store; `with_classes`: with its class column.
         """
         declared, fitted = config_from(None, None, self.roles).data, artifact.plan.data
-        schema = (artifact.schema if labels else artifact.read_schema).renamed(declared)
+        schema = (artifact.schema if with_classes else artifact.read_schema).renamed(declared)
         if fitted.resample is not None and declared.agg not in (None, fitted.agg):
             raise ConfigError(f"--agg {declared.agg}: this model was fitted with {fitted.agg}")
         if isinstance(self.data, Panel):
@@ -51,7 +51,7 @@ class Source:
         panel = opened(schema=schema)
         label = schema.label or ""
         if unknown := panel.unmet.get(label):
-            # Each label that the model has not learned is a class after its own.
+            # Each class that the model has not learned comes after its own.
             categories = {**schema.categories, label: (*artifact.classes, *unknown)}
             panel = opened(schema=replace(schema, categories=categories))
         return panel

@@ -1,4 +1,4 @@
-"""The task of a batch prediction: what it makes of a table. Forecasts are here, labels in `labelling`."""
+"""The task of a batch prediction: what it makes of a table. Forecasts are here, classes in `classification`."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Shape:
     """Sizes of the axes of `Inputs`, which an artifact keeps beside its weights."""
 
     horizon: int
-    """H; 0 = labels are learned in the place of a forecast."""
+    """H; 0 = classes are learned instead of a forecast."""
     channels: int
     """Targets."""
     past: int = 0
@@ -62,7 +62,7 @@ class Shape:
     regular: bool = True
     """False: the time between cells enters the patches."""
     classes: int = 0
-    """Labels; 0 = values are forecast."""
+    """Classes; 0 = values are forecast."""
 
     @property
     def embeds_channels(self) -> bool:

@@ -1,4 +1,4 @@
-"""Random convolution kernels with a ridge: labels of series or steps in closed form.
+"""Random convolution kernels with a ridge: classes of series or steps in closed form.
 
 Fixed kernels of nine taps run over the channels at several dilations. A feature is the share of steps, of
 the series or around a step, at which the result exceeds a threshold. Thresholds are quantiles of training
@@ -6,7 +6,7 @@ series, weights a ridge.
 
 Sources: Dempster, Petitjean and Webb, "ROCKET" (2020); Dempster, Schmidt and Webb, "MiniRocket" (2021).
 
-Axes: B window · T step · C channel · K kernel · D dilation · P threshold · F feature · G class · N label.
+Axes: B window · T step · C channel · K kernel · D dilation · P threshold · F feature · G class · N sample.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PENALTIES = tuple(10.0 ** (power / 2) for power in range(-2, 11))
 Values = Float[Tensor, "B T C"]
 Inside = Bool[Tensor, "B T"]
 Part = tuple[Tensor, Tensor, Tensor]
-"""Features [N, F], classes [N] from 0, and folds [N] of some labels."""
+"""Features [N, F], classes [N] from 0, and folds [N] of some samples."""
 
 
 class RandomKernels(nn.Module):
@@ -46,7 +46,7 @@ class RandomKernels(nn.Module):
         Args:
             channels: of a window.
             steps: of a window; dilations reach that far.
-            classes: number of labels.
+            classes: number of classes.
             per_step: score each step.
         """
         super().__init__()
@@ -142,10 +142,10 @@ class RandomKernels(nn.Module):
         return scores.float()
 
     def solve_folds(self, parts: Callable[[], Iterator[Part]], folds: int) -> Float[Tensor, "N G"]:
-        """Sets the weights by a ridge; returns the scores of labels without their fold.
+        """Sets the weights by a ridge; returns the scores of samples without their fold.
 
         Args:
-            parts: yields all training labels, the same at every call; called twice. Those of fold −1
+            parts: yields all training samples, the same at every call; called twice. Those of fold −1
                 train in all folds and count for no score.
             folds: number of folds.
         """
@@ -160,7 +160,7 @@ class RandomKernels(nn.Module):
                 x = rows[fold == number]
                 products[number] += x.T @ x
                 targets[number] += x.T @ truth[fold == number]
-        # From now on without each fold, and last of all labels.
+        # From now on without each fold, and last of all classes.
         products[-1] = products.sum(dim=0)
         targets[-1] = targets.sum(dim=0)
         products[:-1] = products[-1] - products[:-1]
@@ -177,7 +177,7 @@ class RandomKernels(nn.Module):
             errors += error.square().sum(dim=(1, 2))
             scores.append(held_out.float())
         best = int(errors.argmin())
-        weights = maps[-1][best]  # [F + 1, G], solved on all labels
+        weights = maps[-1][best]  # [F + 1, G], solved on all classes
         self._keep(torch.zeros(size - 1), weights[:-1], weights[-1])
         return torch.cat([part[best] for part in scores])
 

@@ -15,8 +15,8 @@ from torch.overrides import TorchFunctionMode
 
 from forecaster.config import ModelPlan
 from forecaster.errors import ConfigError
+from forecaster.model.class_network import ClassEnsemble, ClassNetwork
 from forecaster.model.embedding import Shape
-from forecaster.model.label_network import LabelEnsemble, LabelNetwork
 from forecaster.model.linear import LinearForecast
 from forecaster.model.network import Network
 from forecaster.model.sampling import NUM_SAMPLES
@@ -52,26 +52,26 @@ _SUMS, _DOUBLE = 6, 8
 """Gram matrices of the ridge: each quarter of the windows, all of them, and a factor."""
 
 
-def blueprint(config: ModelPlan, shape: Shape) -> Network | LabelNetwork:
+def blueprint(config: ModelPlan, shape: Shape) -> Network | ClassNetwork:
     """Returns a network of shapes alone, on the meta device: no number is stored or drawn."""
     with torch.device("meta"), _Undrawn():
         if shape.classes:
-            return LabelNetwork(config, shape)
+            return ClassNetwork(config, shape)
         return Network(config, shape)
 
 
 def count_parameters(config: ModelPlan, shape: Shape, networks: int = 1) -> int:
-    """Returns the number of values in the state of a network; of all of a `LabelEnsemble` of some."""
+    """Returns the number of values in the state of a network; of all of a `ClassEnsemble` of some."""
     network = _with_few_layers(config, shape)
     count = _count(network, config)
-    if not isinstance(network, LabelNetwork):
+    if not isinstance(network, ClassNetwork):
         return count
     with torch.device("meta"), _Undrawn():
-        shared = _numbers(LabelEnsemble([network])) - _numbers(network)
+        shared = _numbers(ClassEnsemble([network])) - _numbers(network)
     return shared + networks * count
 
 
-def _with_few_layers(config: ModelPlan, shape: Shape) -> Network | LabelNetwork:
+def _with_few_layers(config: ModelPlan, shape: Shape) -> Network | ClassNetwork:
     """All layers of a kind are alike, and a thousand take seconds to build."""
     few = {
         "encoder_layers": min(config.encoder_layers, _COUNTED_LAYERS),
@@ -80,7 +80,7 @@ def _with_few_layers(config: ModelPlan, shape: Shape) -> Network | LabelNetwork:
     return blueprint(config.model_copy(update=few), shape)
 
 
-def _count(network: Network | LabelNetwork, config: ModelPlan) -> int:
+def _count(network: Network | ClassNetwork, config: ModelPlan) -> int:
     """The number of values in a network of all layers, from one that has fewer."""
     count = _numbers(network)
     encoder = network.encoder

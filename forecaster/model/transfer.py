@@ -1,6 +1,6 @@
 """Fine-tuning: weights of one network into another, frozen encoders, adapters (LoRA).
 
-Columns of linear maps that read a table are matched by label, as (step of the patch, "past", "wind",
+Columns of linear maps that read a table are matched by their keys, as (step of the patch, "past", "wind",
 "value"), embeddings by category; layers, norms and head are copied. New columns start at zero, so that
 the new network forecasts what the old one would have. Nothing is matched by shape only.
 """
@@ -22,7 +22,7 @@ from forecaster.model.network import Network
 from forecaster.model.positions import HARMONICS
 
 Names = tuple[str, ...]
-Label = tuple[object, ...]
+Key = tuple[object, ...]
 KINDS = ("past", "known", "static")
 _FAR = 3.0  # spreads, or ratio of spreads, from which a covariate may be another thing
 
@@ -87,8 +87,8 @@ def carry(old: Network, new: Network, was: Meaning, is_: Meaning) -> list[Part]:
     _carry_layers(old, new)
     channels_carried = _carry_vectors(old, new, was, is_)
     before, now = _maps(old, was, channels_carried), _maps(new, is_, channels_carried)
-    for name, (linear, labels) in now.items():
-        _carry_columns(linear, labels, *before.get(name, (None, [])))
+    for name, (linear, keys) in now.items():
+        _carry_columns(linear, keys, *before.get(name, (None, [])))
     notes = {kind: _carry_moments(old, new, kind, was, is_) for kind in KINDS}
     return _parts((old, new), (was, is_), channels_carried, notes)
 
@@ -195,17 +195,17 @@ def _width(table: nn.Module) -> int:
 
 def _maps(
     network: Network, meaning: Meaning, channels_carried: bool
-) -> dict[Label, tuple[nn.Linear, list[Label]]]:
-    """Returns the linear maps that read a table, with a label for each of their columns.
+) -> dict[Key, tuple[nn.Linear, list[Key]]]:
+    """Returns the linear maps that read a table, with a key for each of their columns.
 
     `channels_carried`: whether the channel embedding was carried, so that its columns match.
     """
-    maps: dict[Label, tuple[nn.Linear, list[Label]]] = {}
+    maps: dict[Key, tuple[nn.Linear, list[Key]]] = {}
     embedding, config = network.embedding, network.config
     as_channels, tokenized = config.channel_attention, config.tokenizes_values
     past, known, static = (list(_step(network, meaning, kind)) for kind in KINDS)
-    gap: list[Label] = [] if network.shape.regular else [("gap",)]
-    target: list[Label] = [] if tokenized else [("target", "value"), ("target", "observed")]
+    gap: list[Key] = [] if network.shape.regular else [("gap",)]
+    target: list[Key] = [] if tokenized else [("target", "value"), ("target", "observed")]
     # The order of `embed_context` and `embed_horizon`.
     in_context = target + gap if as_channels else target + past + known + gap
     in_horizon = gap if as_channels else known + gap
@@ -215,8 +215,8 @@ def _maps(
         maps["horizon",] = embedding.horizon_patch, _of_patch(config.decoder_patch, in_horizon)
     if embedding.static is not None:
         size = sum(map(_width, embedding.channel_embedding))
-        # Where they were not carried, no label of the other network matches.
-        channel: list[Label] = [
+        # Where they were not carried, no key of the other network matches.
+        channel: list[Key] = [
             ("channel", n, "both" if channels_carried else id(network)) for n in range(size)
         ]
         maps["static",] = embedding.static, static + channel
@@ -238,31 +238,31 @@ def _maps(
     return maps
 
 
-def _step(network: Network, meaning: Meaning, kind: str) -> Iterator[Label]:
-    """Yields the labels of a step of covariates in the order of `Covariates.by_step`."""
+def _step(network: Network, meaning: Meaning, kind: str) -> Iterator[Key]:
+    """Yields the keys of a step of covariates in the order of `Covariates.by_step`."""
     for cell, name in product(("value", "observed"), meaning.numbers[kind]):
         yield kind, name, cell
     for name, table in zip(meaning.categories[kind], _embedding(network, kind), strict=True):
         yield from ((kind, name, n) for n in range(_width(table)))
 
 
-def _of_patch(size: int, cells: Sequence[Label]) -> list[Label]:
+def _of_patch(size: int, cells: Sequence[Key]) -> list[Key]:
     return [(step, *cell) for step in range(size) for cell in cells]
 
 
 def _carry_columns(
-    linear: nn.Linear, labels: Sequence[Label], source: nn.Linear | None, known: Sequence[Label]
+    linear: nn.Linear, keys: Sequence[Key], source: nn.Linear | None, known: Sequence[Key]
 ) -> None:
-    assert len(labels) == linear.in_features
+    assert len(keys) == linear.in_features
     # New columns read nothing at first: the first forecast is the old network's.
     linear.weight.zero_()
     if linear.bias is not None:
         linear.bias.zero_()
     if source is None:
         return
-    source_column = {label: column for column, label in enumerate(known)}
-    columns = [column for column, label in enumerate(labels) if label in source_column]
-    source_columns = [source_column[labels[column]] for column in columns]
+    source_column = {key: column for column, key in enumerate(known)}
+    columns = [column for column, key in enumerate(keys) if key in source_column]
+    source_columns = [source_column[keys[column]] for column in columns]
     linear.weight[:, columns] = source.weight[:, source_columns]
     if linear.bias is not None:
         linear.bias.copy_(source.bias)

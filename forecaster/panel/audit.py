@@ -189,7 +189,7 @@ def _statistics(rows: Ints, values: NDArray[Any], start: Ints) -> dict[str, NDAr
 
 
 def check_panel(
-    panel: Panel, horizon: int | None = None, target: TargetConfig | None = None, labels: bool = False
+    panel: Panel, horizon: int | None = None, target: TargetConfig | None = None, classes: bool = False
 ) -> list[Finding]:
     """Returns the findings on a panel, worst first, including those made while it was built.
 
@@ -197,27 +197,27 @@ def check_panel(
         panel: any panel.
         horizon: steps that will be forecast; None skips rules that depend on it.
         target: bounds that forecasts are held to already.
-        labels: whether series are to be labelled, not forecast.
+        classes: whether series are to be classified, not forecast.
     """
     facts, found = facts_of(panel, horizon, target or TargetConfig()), [*panel.notes]
-    labels = labels or panel.schema.label is not None
-    for rule in () if labels else TARGET_RULES:
+    classes = classes or panel.schema.label is not None
+    for rule in () if classes else TARGET_RULES:
         for channel, name in enumerate(panel.schema.target):
             found += rule(facts, channel, name)
-    for table_rule in LABEL_RULES if labels else TABLE_RULES:
+    for table_rule in CLASS_RULES if classes else TABLE_RULES:
         found += table_rule(facts)
     return worst_first(found)
 
 
 def audit_panel(
-    panel: Panel, horizon: int | None = None, target: TargetConfig | None = None, labels: bool = False
+    panel: Panel, horizon: int | None = None, target: TargetConfig | None = None, classes: bool = False
 ) -> list[Finding]:
     """Returns the findings of `check_panel`.
 
     Raises:
         DataError: there are errors among them; all at once.
     """
-    found = check_panel(panel, horizon, target, labels)
+    found = check_panel(panel, horizon, target, classes)
     refuse_errors(found)
     return found
 
@@ -227,7 +227,7 @@ def _on_series(
 ) -> Finding:
     """Returns a finding about some series; SOME in the text becomes "2 of 9 series"."""
     some = f"{len(bad):,} of {facts.panel.n_series:,} series"
-    series = facts.panel.labels[bad[0]]
+    series = facts.panel.series_names[bad[0]]
     return Finding(severity, rule, text.replace("SOME", some), advice, series, where, len(bad))
 
 
@@ -280,7 +280,7 @@ def _outlier_scale(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
     if far.any():
         times = ratio[far][0]
         text = f"SOME are of another scale in '{name}' (the first: {times:.1g} times the median)"
-        advice = "check their unit; each series is scaled on its own, so they are forecast all the same"
+        advice = "check their unit; each series is scaled separately, so they are still forecast"
         yield _on_series(facts, "warning", "scale", real[far], text, advice, name)
 
 
@@ -297,9 +297,9 @@ def _negative_counts(facts: Facts, channel: int, name: str) -> Iterator[Finding]
         f"'{name}' holds whole numbers, and {count:,} of {cells:,} are negative (the first is "
         f"{values[first]:g})"
     )
-    advice = "empty these cells if they are no counts; keep them if they are returns or the like"
-    label, where = facts.panel.labels[series], facts.at(rows[first])
-    yield Finding("warning", "negative", text, advice, label, where, count)
+    advice = "empty these cells if this is count data; keep them if negatives are valid (returns)"
+    series_name, where = facts.panel.series_names[series], facts.at(rows[first])
+    yield Finding("warning", "negative", text, advice, series_name, where, count)
 
 
 def _sparse(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
@@ -314,9 +314,7 @@ def _sparse(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
         )
         advice = "plan with upper quantiles"
         if not facts.negative[:, channel].any() and zero.sum() >= ZEROS * count.sum():
-            advice += (
-                "; fit such series apart with --experts tsb, whose quantiles are of intermittent demand"
-            )
+            advice += "; fit such series separately with --experts tsb, whose quantiles are of intermittent demand"
         yield _on_series(facts, "warning", "sparse", bad, text, advice, name)
 
 
@@ -530,7 +528,7 @@ def _steps_and_gaps(facts: Facts) -> Iterator[Finding]:
     coarse = pl.col("early") == pl.col("late")
     for kind, text, advice in (
         (coarse, f"SOME have another step than {freq} (the first: about {{0:g}} times as long)",
-         "forecast them apart, each table with its own --freq"),
+         "forecast them separately, each table with its own --freq"),
         (~coarse, f"the step of SOME changes (the first: from about {{0:g}} to {{1:g}} times {freq})",
          "drop the older rows, or bring all rows to the longer step and pass it with --freq"),
     ):  # fmt: skip
@@ -566,7 +564,7 @@ def _gaps(facts: Facts, other_steps: Ints) -> Iterator[Finding]:
     advice = "nothing to do: gaps are masked, at their true place; fill cells whose value is known"
     severity: Severity = "warning" if gappy else "note"
     where = f"from {facts.at(facts.longest_at[series, channel])}"
-    yield Finding(severity, "gaps", text, advice, panel.labels[series], where, total)
+    yield Finding(severity, "gaps", text, advice, panel.series_names[series], where, total)
 
 
 def _other_steps(facts: Facts) -> pl.DataFrame:
@@ -640,7 +638,7 @@ def _empty(facts: Facts) -> Iterator[Finding]:
 
 def _edges(facts: Facts) -> Iterator[Finding]:
     """Columns that begin after their series' first target, or stop before its last one."""
-    labels, total = facts.panel.labels, facts.panel.n_series
+    names, total = facts.panel.series_names, facts.panel.n_series
     begin, end = facts.panel.observed_ends.T
     for column, name in enumerate(facts.names):
         filled = (end >= 0) & (facts.count[:, column] > 0) & (facts.first[:, column] <= end)
@@ -658,7 +656,7 @@ def _edges(facts: Facts) -> Iterator[Finding]:
                 severity: Severity = "note" if begins or steps[series] == 1 else "warning"
                 text = f"'{name}' {does} in {count:,} of {total:,} series, by up to {steps[series]:,} steps"
                 where = f"{does.split()[0]} {facts.at(at[series])}"
-                found = text, advice, labels[series], where, count
+                found = text, advice, names[series], where, count
                 yield Finding(severity, "leading" if begins else "trailing", *found)
 
 
@@ -691,7 +689,7 @@ def _horizon(facts: Facts) -> Iterator[Finding]:
             advice = "give all steps of the horizon with --future FILE, or shorten --horizon"
         if few:
             where = f"at {facts.at(cutoff[series])}"
-            yield Finding(severity, "horizon", text, advice, panel.labels[series], where, few)
+            yield Finding(severity, "horizon", text, advice, panel.series_names[series], where, few)
 
 
 def _leaks(facts: Facts) -> Iterator[Finding]:
@@ -715,7 +713,7 @@ def _leaks(facts: Facts) -> Iterator[Finding]:
         when = f"{abs(lag)} steps {'earlier' if lag > 0 else 'later'}" if lag else "at the same time"
         text = (
             f"'{name}' is declared known in advance, but is '{target}' {when}, up to a scale: over the "
-            "horizon that is the answer itself"
+            "horizon it leaks the target"
         )
         yield Finding("warning", "leak", text, f"leave '{name}' out of --known", where=name)
 
@@ -751,9 +749,9 @@ def _unknown_categories(facts: Facts) -> Iterator[Finding]:
                     f"'{name}' that the model has not learned{': ' if words else ''}{listing(words)}"
                 )
                 advice = "they are forecast as unknown; correct the spelling, or fit again with them"
-                label = panel.labels[panel.series_at(bad)[0] if by_row else bad[0]]
+                series_name = panel.series_names[panel.series_at(bad)[0] if by_row else bad[0]]
                 where = facts.at(bad[0]) if by_row else name
-                yield Finding("warning", "unknown-category", text, advice, label, where, len(bad))
+                yield Finding("warning", "unknown-category", text, advice, series_name, where, len(bad))
 
 
 def _changes(facts: Facts) -> Floats:
@@ -805,5 +803,5 @@ TABLE_RULES = (
     _unobserved, _short, _ends, _bounds, _steps_and_gaps, _empty, _edges, _horizon, _leaks, _twins,
     _unknown_categories,
 )  # fmt: skip
-LABEL_RULES = (_unobserved, _empty, _twins, _unknown_categories)
-"""Of a table with labels, in the place of both: what concerns forecasts is left out."""
+CLASS_RULES = (_unobserved, _empty, _twins, _unknown_categories)
+"""Of a table with classes, instead of both: what concerns forecasts is left out."""

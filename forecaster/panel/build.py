@@ -31,9 +31,9 @@ from forecaster.panel.roles import check_schema, comparable_times, infer_schema
 from forecaster.panel.rows import (
     SERIES,
     Rows,
-    label_of,
     main_rows,
     row_number,
+    series_name,
     with_covariates,
     with_future,
     with_new_series,
@@ -246,8 +246,8 @@ def _changing_statics(rows: Rows) -> Iterator[Finding]:
         if count := int(ends[name].sum()):
             text = f"'{name}' is static, but changes within {count:,} of {ends.height:,} series"
             advice = f"the first value of each counts; declare it with --past {name} or --known {name}"
-            label = label_of(rows.keys, ends.filter(name)[SERIES][0])
-            yield Finding("warning", "static", text, advice, label, name, count)
+            first = series_name(rows.keys, ends.filter(name)[SERIES][0])
+            yield Finding("warning", "static", text, advice, first, name, count)
 
 
 def find_calendar(schema: Schema, data: DataConfig, times: Parts) -> tuple[Calendar, bool]:
@@ -267,7 +267,7 @@ def find_calendar(schema: Schema, data: DataConfig, times: Parts) -> tuple[Calen
     elif data.freq is not None and data.resample is None:
         freq, regular = parse_freq(data.freq), True
         if integer != freq.endswith("i"):
-            held = "integers; pass --freq 1i" if integer else "dates; pass --freq 1d or the like"
+            held = "integers; pass --freq 1i" if integer else "dates; pass a --freq such as 1d"
             raise DataError(f"freq '{freq}': the time column holds {held}")
         check_not_finer(Calendar(freq, schema.time_zone, integer), times)
     elif schema.time is None:
@@ -359,7 +359,7 @@ def _codes(
 
 def _without_lead_in(panel: Panel) -> Panel:
     """Drops the rows before a series' first observed target: nothing can be learned from them."""
-    if panel.schema.label is not None:  # each row has a label
+    if panel.schema.label is not None:  # each row has a class
         return panel
     first = panel.first_observed
     return panel.cut(np.where(first < 0, panel.indptr[:-1], first), panel.indptr[1:])
@@ -378,15 +378,15 @@ def _check_finite(panel: Panel, faults: Faults) -> None:
             if per_row:
                 series = int(panel.series_at(bad[0]))
                 time = panel.calendar.text(int(panel.time[bad[0]]))
-            label, at = panel.labels[series], f" at {time}" if time else ""
+            first, at = panel.series_names[series], f" at {time}" if time else ""
             text = (
                 f"{panel.name}: column '{name}': expected finite numbers, found "
-                f"{values[bad[0], column]} in series '{label}'{at} ({len(bad)} such cells; numbers "
+                f"{values[bad[0], column]} in series '{first}'{at} ({len(bad)} such cells; numbers "
                 "beyond 3.4e38 count)"
             )
             advice, count = "leave the cell empty where the value is missing", len(bad)
             with faults:
-                raise fault("infinite", text, advice, series=label, where=time or name, count=count)
+                raise fault("infinite", text, advice, series=first, where=time or name, count=count)
 
 
 # The regular grid: rows move to their place on it, and gaps become empty rows.
@@ -437,14 +437,14 @@ def check_density(name: str, freq: str, total: int, rows: int) -> None:
 def _off_grid(panel: Panel, off: NDArray[np.bool_]) -> DataError:
     row, count = int(np.argmax(off)), int(off.sum())
     series = int(panel.series_at(row))
-    rows, label = (panel.indptr[series], row), panel.labels[series]
+    rows, name = (panel.indptr[series], row), panel.series_names[series]
     first, time = (panel.calendar.text(int(panel.time[at])) for at in rows)
     text = (
-        f"{panel.name}: expected steps of {panel.calendar.freq} from {first} in series '{label}', found "
+        f"{panel.name}: expected steps of {panel.calendar.freq} from {first} in series '{name}', found "
         f"{time} ({count} such rows)"
     )
     advice = "pass another step with --freq, round the times to it, or aggregate them with --resample"
-    return fault("grid", text, advice, series=label, where=time, count=count)
+    return fault("grid", text, advice, series=name, where=time, count=count)
 
 
 def _with_holidays(panel: Panel, countries: Names) -> Panel:

@@ -338,7 +338,7 @@ def _without_blank_end(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Finding]
         return frame, []
     filled = frame.select(pl.any_horizontal(pl.all().is_not_null())).to_series().arg_true()
     end = int(filled[-1]) + 1 if len(filled) else 0
-    found = f"empty rows at the end are passed over ({frame.height - end})"
+    found = f"empty rows at the end are ignored ({frame.height - end})"
     return frame.head(end), [Finding("note", "rows", found, "delete them", count=frame.height - end)]
 
 
@@ -361,9 +361,9 @@ def _with_names(frame: pl.DataFrame, names: Sequence[str]) -> tuple[pl.DataFrame
     for unnamed in [name for name in frame.columns if name.startswith(_UNNAMED)]:
         column, new, passed = frame[unnamed], unnamed.strip(), ""
         if column.null_count() == len(column):
-            passed = "is empty and passed over"
+            passed = "is empty and ignored"
         elif column.dtype.is_integer() and column[0] in (0, 1) and (column.diff()[1:] == 1).all():
-            passed = "numbers the rows and is passed over"
+            passed = "numbers the rows and is ignored"
         elif column.dtype == pl.String and guess_formats(column):
             new = new if "time" in (*names, *frame.columns) else "time"
         frame = frame.drop(unnamed) if passed else frame.rename({unnamed: new})

@@ -36,7 +36,7 @@ class Finding:
     advice: str
     """The flag or edit that repairs it."""
     series: str = ""
-    """Label of the first series concerned; empty where it concerns the table."""
+    """Name of the first series concerned; empty where it concerns the table."""
     where: str = ""
     """First row, timestamp or column concerned."""
     count: int = 1

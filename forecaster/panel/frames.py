@@ -410,7 +410,7 @@ def find_files(source: str) -> tuple[list[TableFile], list[Finding]]:
     if not tables:
         text = f"{source}: expected CSV, Parquet or Arrow files in the folder, found {others}"
         raise fault("no-file", text, "pass the file itself")
-    text = f"{len(tables)} files are read as one table; passed over: {others}"
+    text = f"{len(tables)} files are read as one table; ignored: {others}"
     return tables, [Finding("note", "files", text, "pass a glob to choose others", count=len(tables))]
 
 
@@ -482,7 +482,7 @@ def aligned(files: Sequence[TableFile], frames: Sequence[Frame]) -> list[Frame]:
     for file, columns in zip(files, names, strict=True):
         if odd := listing(sorted(set(columns) ^ set(names[0]))):
             text = f"{file.name}: expected the columns of {files[0].name}, found a difference in {odd}"
-            raise fault("columns", text, "read them apart, or correct the header")
+            raise fault("columns", text, "read the files separately, or fix the header")
     return [frame.select(names[0]) for frame in frames]
 
 
@@ -555,7 +555,11 @@ def format_of(head: bytes, name: str) -> str:
         if head.startswith(sign):
             return kind
     if re.search(r"\.(?:parquet|pq|arrow|feather|ipc)$", name, re.I):
-        raise fault("format", f"{name}: cannot be read (not what its name says)", "write it anew")
+        raise fault(
+            "format",
+            f"{name}: cannot be read (the content does not match the suffix)",
+            "write it again",
+        )
     return "text"
 
 

@@ -104,10 +104,10 @@ def _check_unique_series(table: Table, series: tuple[str, ...]) -> None:
     if repeated:
         first = keys.row(repeated[0])
         rows = [table.place(row + 1) for row in repeated if keys.row(row) == first][:2]
-        label = "/".join(str(part) for part in first)
-        text = f"{table.name}: expected one row per series, found '{label}' in {' and '.join(rows)}"
+        name = "/".join(str(part) for part in first)
+        text = f"{table.name}: expected one row per series, found '{name}' in {' and '.join(rows)}"
         advice = "name the series with --series A,B, or drop the repeats"
-        raise fault("duplicates", text, advice, series=label)
+        raise fault("duplicates", text, advice, series=name)
 
 
 def _numbers(table: Table, values: pl.DataFrame) -> np.ndarray:

@@ -23,7 +23,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from forecaster.arguments import Label
+from forecaster.arguments import SeriesName
 from forecaster.errors import DataError, natural, nearest
 from forecaster.panel.arrays import PART_CELLS, Ints, add_to, resized
 from forecaster.panel.calendar import DAY, Calendar
@@ -39,8 +39,8 @@ MISSING = -1
 """The code of an empty cell of a category; a category unknown to the model has code 0."""
 
 
-Only = Label | Sequence[Label] | None
-"""Series by their labels; None = all."""
+Only = SeriesName | Sequence[SeriesName] | None
+"""Series by their names; None = all."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -118,83 +118,83 @@ class Panel:
         return every[:, [self.schema.channel_of.get(name, -1) for name in names]]
 
     @cached_property
-    def labels(self) -> list[str]:
+    def series_names(self) -> list[str]:
         """One name per series: key values joined with "/", or the table's name."""
         if not self.keys.width:
             return [Path(self.name).stem if self.kind == "file" else "series"]
         text = [pl.col(name).cast(pl.String) for name in self.keys.columns]
         return self.keys.select(pl.concat_str(text, separator="/")).to_series().to_list()
 
-    def one_series(self, label: Label | None) -> int:
-        """Returns the number of the series of this label, or of the only one.
+    def one_series(self, name: SeriesName | None) -> int:
+        """Returns the number of the series of this name, or of the only one.
 
         Raises:
-            DataError: there is none, or several; also where no label is given.
+            DataError: there is none, or several; also where no name is given.
         """
-        if label is None and self.n_series > 1:
+        if name is None and self.n_series > 1:
             raise DataError(
-                f"{self.name}: {self.n_series:,} series; name one, as --only '{self.labels[0]}'"
+                f"{self.name}: {self.n_series:,} series; name one, as --only '{self.series_names[0]}'"
             )
-        return 0 if label is None else self.series_named(label)
+        return 0 if name is None else self.series_named(name)
 
-    def series_named(self, label: Label) -> int:
-        """Returns the number of the series of this label.
+    def series_named(self, name: SeriesName) -> int:
+        """Returns the number of the series of this name.
 
         Raises:
             DataError: there is none, and the nearest is named; or several have it.
         """
-        label, labels = str(label), self.labels
-        first = labels.index(label) if label in labels else -1
-        if label in labels[first + 1 :]:
-            keys = self.keys[[first, labels.index(label, first + 1)]].rows(named=True)
+        name, names = str(name), self.series_names
+        first = names.index(name) if name in names else -1
+        if name in names[first + 1 :]:
+            keys = self.keys[[first, names.index(name, first + 1)]].rows(named=True)
             both = " and ".join(", ".join(f"{k} '{v}'" for k, v in one.items()) for one in keys)
             raise DataError(
-                f"{self.name}: several series have the label '{label}': {both}; rename one of them, or "
+                f"{self.name}: several series have the name '{name}': {both}; rename one of them, or "
                 "leave the others out of the table"
             )
         if first >= 0:
             return first
-        parts = f"/{label}/"
+        parts = f"/{name}/"
         if self.schema.pivots and any(f"/{name}/" in parts for name in self.schema.target):
             pivot, advice = "layout wide", "leave out --only"
             if relate := ",".join(self.schema.relate):
-                group = next((name for name in labels if f"/{name}/" in parts), labels[0])
+                group = next((name for name in names if f"/{name}/" in parts), names[0])
                 pivot, advice = f"relate {relate}", f"name its group, as '{group}',"
             raise DataError(
-                f"{self.name}: series '{label}' is a channel here ({pivot}); {advice} and select its "
+                f"{self.name}: series '{name}' is a channel here ({pivot}); {advice} and select its "
                 "rows, or explain it with --channel"
             )
-        near = nearest(label, labels)
-        hint = f"did you mean '{near}'?" if near else f"the first is '{labels[0]}'"
-        raise DataError(f"{self.name}: no series '{label}' among {len(labels)}; {hint}")
+        near = nearest(name, names)
+        hint = f"did you mean '{near}'?" if near else f"the first is '{names[0]}'"
+        raise DataError(f"{self.name}: no series '{name}' among {len(names)}; {hint}")
 
     def numbers(self, only: Only = None) -> Ints:
-        """Returns the numbers of series in the natural order of their labels, store_2 before store_10.
+        """Returns the numbers of series in the natural order of their names, store_2 before store_10.
 
         Args:
-            only: labels of series; None = all.
+            only: names of series; None = all.
 
         Raises:
             DataError: there is no such series; names the nearest.
         """
         given = [only] if isinstance(only, str | int | float | date | None) else [*only]
         if given in ([], [""]):
-            raise DataError(f"{self.name}: expected the labels of some series (--only), found none")
-        labels, faults, found = self.labels, Faults(), set[int]()
-        for label in given if only is not None else ():
+            raise DataError(f"{self.name}: expected the names of some series (--only), found none")
+        names, faults, found = self.series_names, Faults(), set[int]()
+        for name in given if only is not None else ():
             with faults:
-                found.add(self.series_named(str(label)))
+                found.add(self.series_named(str(name)))
         faults.refuse()
         numbers = range(self.n_series) if only is None else found
-        return np.array(sorted(numbers, key=lambda number: natural(labels[number])), np.int64)
+        return np.array(sorted(numbers, key=lambda number: natural(names[number])), np.int64)
 
-    def only(self, labels: Only) -> Panel:
+    def only(self, names: Only) -> Panel:
         """Returns the panel of some series, in their order here; None = all.
 
         Raises:
             DataError: there is no such series; names the nearest.
         """
-        return self if labels is None else self.some(np.sort(self.numbers(labels)))
+        return self if names is None else self.some(np.sort(self.numbers(names)))
 
     def some(self, series: Ints) -> Panel:
         """Returns the panel of series by their numbers, in this order."""
@@ -326,7 +326,7 @@ class Panel:
         return replace(self, schema=schema, calendar=calendar)
 
     def without_label(self) -> Panel:
-        """Returns the panel without its column of labels, if it has one."""
+        """Returns the panel without its class column, if it has one."""
         if self.schema.label is None:
             return self
         schema = replace(self.schema, label=None)

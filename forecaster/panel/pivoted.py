@@ -37,12 +37,12 @@ def check_roles(schema: Schema, name: str) -> None:
     """Refuses roles of a long table that cannot be pivoted.
 
     Raises:
-        DataError: the table, of this name, has labels, several targets or no times.
+        DataError: the table, of this name, has classes, several targets or no times.
     """
     option, drop = _option(schema)
     where = f"{name}: {option} of several series"
     if schema.label is not None:
-        text = f"{where} has no labels, but '{schema.label}' is a column of labels (--label)"
+        text = f"{where} has no classes, but '{schema.label}' is a class column (--label)"
         raise fault("layout", text, drop.partition(" to ")[0])
     if schema.time is None:
         raise fault("layout", f"{where} expects a column of times, but rows are numbered", drop)
@@ -66,7 +66,7 @@ def _distinct(rows: Rows, columns: Names) -> tuple[pl.DataFrame, Ints]:
 
 
 def _numbered(frame: pl.DataFrame, group: Ints) -> pl.DataFrame:
-    """Returns rows with the numbers of their groups in the place of those of their series."""
+    """Returns rows with the numbers of their groups instead of those of their series."""
     return frame.with_columns(pl.Series(SERIES, group[frame[SERIES].to_numpy()], pl.UInt32))
 
 
@@ -97,7 +97,7 @@ def pivoted(rows: Rows, name: str, pivot: Pivot | None) -> Rows:
         pivot = _new_pivot(replace(rows, frame=frame), name)
         schema = replace(schema, reasons=_reasons(schema, pivot))
     if unknown := ["/".join(key) for key in dict.fromkeys(keys) if key not in pivot.keys]:
-        text = f"{name}: expected the series of the model, {listing(pivot.labels)}, found also "
+        text = f"{name}: expected the series of the model, {listing(pivot.series_names)}, found also "
         raise fault("keys", text + listing(unknown), "leave these out of the table, or fit again")
     # Without those that have no role in earlier rows alone.
     made = {one: columns for one, columns in pivot.covariates.items() if one in frame.columns}
@@ -109,7 +109,7 @@ def pivoted(rows: Rows, name: str, pivot: Pivot | None) -> Rows:
     first = (pl.col(one).drop_nulls().first().alias(column) for one, column in shared.items())
     wide = frame.group_by(_AT).agg(first).sort(_AT)
     apart = {one: columns for one, columns in made.items() if one not in shared}
-    for number, new in enumerate(zip(pivot.labels, *apart.values(), strict=True)):
+    for number, new in enumerate(zip(pivot.series_names, *apart.values(), strict=True)):
         named = map(pl.Expr.alias, map(pl.col, (pivot.target, *apart)), new)
         part = frame.filter(channel[series] == number).select(*_AT, *named)
         wide = wide.join(part, on=_AT, how="left", maintain_order="left")
@@ -133,8 +133,10 @@ def _new_pivot(rows: Rows, name: str) -> Pivot:
     pivot, covariates = Pivot(schema.series, schema.target[0], keys, {}), (*schema.known, *schema.past)
     varying = _varying(rows.frame, schema.static, [SERIES])
     made: dict[str, Names] = {one: (one,) for one in covariates + schema.static if one not in varying}
-    made |= {one: tuple(f"{one}/{s}" for s in pivot.labels) for one in _varying(rows.frame, covariates)}
-    names = [schema.time or "", *schema.relate, *pivot.labels, *itertools.chain(*made.values())]
+    made |= {
+        one: tuple(f"{one}/{s}" for s in pivot.series_names) for one in _varying(rows.frame, covariates)
+    }
+    names = [schema.time or "", *schema.relate, *pivot.series_names, *itertools.chain(*made.values())]
     for column in names:
         if names.count(column) > 1 or "\0" in column:
             text = f"{name}: {option} names columns by series, and '{column}' would be two of them"

@@ -21,7 +21,7 @@ from forecaster.config import DataConfig
 from forecaster.errors import ConfigError, DataError
 from forecaster.panel.calendar import DAY, FIXED, MONTHS, Calendar, parse_freq
 from forecaster.panel.findings import Finding, Severity
-from forecaster.panel.rows import SERIES, TIME, Rows, label_of
+from forecaster.panel.rows import SERIES, TIME, Rows, series_name
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -226,14 +226,14 @@ def _findings(
     def finding(
         severity: Severity, rule: str, text: str, advice: str, at: pl.DataFrame, count: int
     ) -> Finding:
-        where, label = "", ""
+        where, name = "", ""
         if at.height:
             begin, end, _ = steps.period(at[_BEGIN].head(1).to_numpy())
             where = (
                 f"{calendar.text(int(begin[0]))} to {calendar.text(int(calendar.shift(end, -1)[0]))}"
             )
-            label = label_of(rows.keys, at[SERIES][0])
-        return Finding(severity, rule, text, advice, label, where, count)
+            name = series_name(rows.keys, at[SERIES][0])
+        return Finding(severity, rule, text, advice, name, where, count)
 
     (first, last, empty), ends = lost.sum(axis=1), lost[0] | lost[1]
     text = (

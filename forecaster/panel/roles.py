@@ -78,8 +78,8 @@ def infer_schema(
     declared = {*data.known, *(data.target or ()), *(data.past or ()), *(data.static or ())}
     pool, timeless = _gather(table, covariates, time, declared, data.decimal)
     _check_declared(data, list(pool), table, time)
-    labels = () if data.label is None else (data.label,)
-    declared |= {*labels}
+    class_columns = () if data.label is None else (data.label,)
+    declared |= {*class_columns}
     counted, time_format = _time_facts(table, time, data)
     if time_format is not None:
         reason += f"; {time_format}" + (" since 1970" if time_format in EPOCHS else "")
@@ -114,14 +114,14 @@ def infer_schema(
     target, reason = data.target, "declared"
     if target is None:
         numbers = [name for name in numeric if is_number(pool[name])]
-        # Refused as it is read: another column would be forecast in the place of the one that was meant.
+        # Refused as it is read: another column would be forecast instead of the one that was meant.
         numbers += [n for n in numeric if n in bad and (not numbers or n.lower() in LONG_TARGETS)]
         target, reason = _find_target(table, numbers, series, constant, data)
     left = [name for name in free if name not in target and name not in known]
     others = {name: _role_of(pool[name], data, constant | set(timeless)) for name in left}
     past, static = ([n for n, (role, _) in others.items() if role == own] for own in ("past", "static"))
     reasons |= dict.fromkeys(target, reason) | known | {name: why for name, (_, why) in others.items()}
-    reasons |= dict.fromkeys(labels, "declared")
+    reasons |= dict.fromkeys(class_columns, "declared")
     counts = {name: len(pool[name]) for name in (*known, *past, *static)}
     if static and series:
         counts |= dict.fromkeys(static, table.frame.select(series).n_unique())
@@ -334,7 +334,7 @@ def _constant_columns(frame: pl.DataFrame, series: Names, names: Sequence[str]) 
 def _find_target(
     table: Table, numbers: list[str], series: Names, constant: set[str], data: DataConfig
 ) -> tuple[Names, str]:
-    """Returns the columns to forecast, or the channels that are labelled, and the reason."""
+    """Returns the columns to forecast, or the channels that are classified, and the reason."""
     label, covariates = data.label, (*data.known, *(data.past or ()), *(data.static or ()))
     if label is not None:
         numbers = [name for name in numbers if name not in constant]

@@ -73,7 +73,7 @@ class Rows:
         return self.frame[TIME].to_numpy(), indptr
 
 
-def label_of(keys: pl.DataFrame, number: int) -> str:
+def series_name(keys: pl.DataFrame, number: int) -> str:
     """Returns the name of a series by its keys; empty where there is one without a key."""
     return "/".join(map(str, keys.row(number))) if keys.width else ""
 
@@ -304,8 +304,8 @@ class _RowSource:
     prefix: str = ""
     """The table's name before a finding, where it is not the main one."""
 
-    def label(self, number: int) -> str:
-        return label_of(self.keys, number)
+    def series_name(self, number: int) -> str:
+        return series_name(self.keys, number)
 
     def stamp(self, row: int) -> str:
         """Returns the time of a row as the caller wrote it; empty where rows have none."""
@@ -351,8 +351,10 @@ def _without_repeats(
             f"{source.prefix}{len(late):,} of {frame.height:,} rows come after the row that follows them "
             "in time; all were sorted"
         )
-        advice, label = "nothing to do: the order of rows does not matter", frame[SERIES][int(late[0])]
-        found.append(Finding("note", "order", text, advice, source.label(label), where, len(late)))
+        advice, moved = "nothing to do: the order of rows does not matter", frame[SERIES][int(late[0])]
+        found.append(
+            Finding("note", "order", text, advice, source.series_name(moved), where, len(late))
+        )
     if not order.repeated.any():
         return frame, found
     by = [name for name in _AT if name in frame.columns]
@@ -384,7 +386,7 @@ def _repeats_found(groups: pl.DataFrame, height: int, source: _RowSource, mode: 
         repeats = groups.filter(pl.col("\0differs") == differs)
         if not repeats.height:
             continue
-        rows, label = repeats["\0rows"][0].to_list(), source.label(repeats[SERIES][0])
+        rows, name = repeats["\0rows"][0].to_list(), source.series_name(repeats[SERIES][0])
         where = ", ".join(source.table.place(row + 1) for row in rows[:2])
         total, places = int(repeats["\0rows"].list.len().sum()), repeats.height
         severity: Severity = "warning"
@@ -410,11 +412,11 @@ def _repeats_found(groups: pl.DataFrame, height: int, source: _RowSource, mode: 
                 key, at = "series and time", f" at {source.stamp(rows[0])}"
             text = (
                 f"{source.table.name}: expected one row per {key}, found {len(rows)} that disagree{at} "
-                f"in {f'series {label!r}' if label else 'all rows'} ({where}; {total} such rows in all)"
+                f"in {f'series {name!r}' if name else 'all rows'} ({where}; {total} such rows in all)"
             )
             advice = missing or "name the series with --series COLUMN"
             advice += ", or settle it with --on-duplicates mean, sum or last"
-        found.append(Finding(severity, "duplicates", text, advice, label, where, total))
+        found.append(Finding(severity, "duplicates", text, advice, name, where, total))
     return found
 
 
@@ -478,11 +480,11 @@ def with_new_series(rows: Rows, table: Table, data: DataConfig) -> Rows:
     keys = pl.concat([rows.keys, new])
     begun = replace(rows, keys=keys, n_new=new.height)
     extra = _keyed(begun, table, (), data, timed=True)[0].filter(pl.col(SERIES) >= rows.keys.height)
-    labels = [label_of(new, number) for number in range(new.height)]
+    names = [series_name(new, number) for number in range(new.height)]
     series = f"{number_of(new.height, 'series', 'series')} that the table lacks"
-    text = f"{extra.height:,} rows of {table.name} begin {series}: {listing(labels, _NAMED)}"
-    advice = "forecast without history; compare the names, for a typing error looks the same"
-    note = Finding("warning", "keys", text, advice, labels[0], count=extra.height)
+    text = f"{extra.height:,} rows of {table.name} begin {series}: {listing(names, _NAMED)}"
+    advice = "forecast without history; check the names: a typing error looks the same"
+    note = Finding("warning", "keys", text, advice, names[0], count=extra.height)
     frame = pl.concat([rows.frame, extra.select(_AT)], how="diagonal")
     return replace(begun, frame=frame, notes=(*rows.notes, note))
 
@@ -550,14 +552,14 @@ def _foreign_rows(table: Table, shared: Sequence[str], rows: pl.Series) -> list[
     """Returns a warning where rows of a second table are of series that the first lacks."""
     if rows.is_empty():
         return []
-    names = table.frame[rows].select(pl.concat_str(shared, separator="/", ignore_nulls=True))
-    labels = names.to_series().unique(maintain_order=True).to_list()
+    found = table.frame[rows].select(pl.concat_str(shared, separator="/", ignore_nulls=True))
+    names = found.to_series().unique(maintain_order=True).to_list()
     some = f"{len(rows):,} of {table.frame.height:,} rows of {table.name}"
-    series = f"{number_of(len(labels), 'series', 'series')} that the table lacks"
-    text = f"{some} are of {series}, and left out: {listing(labels, _NAMED)}"
+    series = f"{number_of(len(names), 'series', 'series')} that the table lacks"
+    text = f"{some} are of {series}, and left out: {listing(names, _NAMED)}"
     advice = f"compare the values of {', '.join(shared)}"
     where = table.place(int(rows[0]) + 1)
-    return [Finding("warning", "keys", text, advice, labels[0], where, len(rows))]
+    return [Finding("warning", "keys", text, advice, names[0], where, len(rows))]
 
 
 def ids_as(table: Table, key: str, dtype: pl.DataType) -> pl.Series:
@@ -595,14 +597,18 @@ def _overlap(rows: Rows, extra: pl.DataFrame, source: _RowSource) -> list[Findin
         bad = both.filter(differs)
         if bad.height:
             number, row, now, was = bad.select(SERIES, _ROW, new, old).row(0)
-            label, stamp, place = source.label(number), source.stamp(row), source.table.place(row + 1)
+            series, stamp, place = (
+                source.series_name(number),
+                source.stamp(row),
+                source.table.place(row + 1),
+            )
             text = (
                 f"{source.table.name}: expected the values of the table of the past where they overlap, "
                 f"found '{name}' = {now:{digits}} instead of {was:{digits}}{stamp and f' at {stamp}'}"
-                f"{label and f' in series {label!r}'} ({place}; {bad.height} such cells)"
+                f"{series and f' in series {series!r}'} ({place}; {bad.height} such cells)"
             )
             advice = "correct one of the two, or drop the future rows that lie in the past"
-            found.append(Finding("error", "future", text, advice, label, place, bad.height))
+            found.append(Finding("error", "future", text, advice, series, place, bad.height))
     if found:
         return found
     number, row = both.select(SERIES, _ROW).row(0)
@@ -610,8 +616,8 @@ def _overlap(rows: Rows, extra: pl.DataFrame, source: _RowSource) -> list[Findin
         f"{both.height:,} of {extra.height:,} rows of {source.table.name} are in the table too, and agree "
         "with it"
     )
-    label, where = source.label(number), source.stamp(row)
-    return [Finding("note", "future", text, "nothing to do", label, where, both.height)]
+    series, where = source.series_name(number), source.stamp(row)
+    return [Finding("note", "future", text, "nothing to do", series, where, both.height)]
 
 
 def _unread_targets(table: Table, schema: Schema) -> list[Finding]:

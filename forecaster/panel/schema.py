@@ -58,7 +58,7 @@ class Pivot:
     """Columns that each covariate became: one for all channels, or one per channel in their order."""
 
     @property
-    def labels(self) -> Names:
+    def series_names(self) -> Names:
         """Names of the channels: those of the series."""
         return tuple("/".join(key) for key in self.keys)
 
@@ -91,7 +91,7 @@ class Schema:
     target: Names = ()
     """Columns to forecast, the channels."""
     label: str | None = None
-    """Column of labels, which a model learns in the place of a forecast; None = it forecasts."""
+    """Class column, which a model learns instead of a forecast; None = it forecasts."""
     known: Names = ()
     """Covariates known in advance."""
     past: Names = ()
@@ -176,7 +176,7 @@ class Schema:
 
     def pivoted(self, pivot: Pivot) -> Schema:
         """Returns the roles of the columns that a pivot makes of a long table with these roles."""
-        roles: dict[str, Any] = {"series": self.relate, "target": pivot.labels}
+        roles: dict[str, Any] = {"series": self.relate, "target": pivot.series_names}
         # What differs within a group is no static of it.
         made = {n: c for n, c in pivot.covariates.items() if n not in self.static or len(c) == 1}
         for role in _SPREAD:
@@ -214,7 +214,7 @@ class Schema:
 
     @property
     def label_columns(self) -> Names:
-        """The column of labels, if any."""
+        """The class column, if any."""
         return () if self.label is None else (self.label,)
 
     @property
@@ -283,7 +283,7 @@ class Schema:
                 continue
             if len(given) != len(own):
                 raise ConfigError(
-                    f"--{role} {','.join(given)}: expected {len(own)} columns in the place of "
+                    f"--{role} {','.join(given)}: expected {len(own)} columns instead of "
                     f"{', '.join(own) or 'none'}, found {len(given)}"
                 )
             names |= dict(zip(own, given, strict=True))

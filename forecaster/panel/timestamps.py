@@ -195,7 +195,7 @@ def parse_times(
         if len(formats) == 2:
             parts, proof = "day and month", ", and no part exceeds 12 anywhere"
         shown = f"{place(1)} holds '{column[0]}'"
-        text = f"{where}: {parts} cannot be told apart ({shown}{proof})"
+        text = f"{where}: {parts} are ambiguous ({shown}{proof})"
         either = " or ".join(f"'{formats[at]}'" for at in whole)
         advice = f"write dates as YYYY-MM-DD, or pass --time-format {either}"
         raise fault("time", text, advice, where=place(1))

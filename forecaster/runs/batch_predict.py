@@ -1,4 +1,4 @@
-"""Batch prediction: forecasts or labels of every series of a table of any size, written to a file or in parts.
+"""Batch prediction: forecasts or classes of every series of a table of any size, written to a file or in parts.
 
 Memory is bounded by blocks of 1,024 series; a table that needs more than half of the free memory is
 first converted to a store. A call that was killed resumes when it is repeated. Shards, devices, engines
@@ -98,7 +98,7 @@ def predict_to(
     overwrite: bool,
     progress: Progress | None,
 ) -> BatchResult:
-    """Writes forecasts or labels of every series of a table; see `Forecaster.predict_to` for the options.
+    """Writes forecasts or classes of every series of a table; see `Forecaster.predict_to` for the options.
 
     Args:
         artifact: the model.
@@ -213,7 +213,7 @@ def _made_by_processes(
                     result = child.receive()
                 except EOFError:
                     raise OutputError(
-                        f"{child.failure()}; finished parts stay: the same command goes on"
+                        f"{child.failure()}; finished parts are kept; rerun the command to continue"
                     ) from None
                 yield result
                 left[child] -= 1

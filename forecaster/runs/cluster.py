@@ -114,7 +114,7 @@ def _fault(error: Exception) -> ForecasterError:
         cause = getattr(cause, "cause", None) or cause.__cause__
     reason = str(cause) if cause is not None else _last_line(error)
     return OutputError(
-        f"engine ray: a worker failed ({reason}); finished parts stay: the same command goes on"
+        f"engine ray: a worker failed ({reason}); finished parts are kept; rerun the command to continue"
     )
 
 

@@ -23,7 +23,7 @@ from forecaster.panel.periods import find_periods, period_words
 
 if TYPE_CHECKING:
     from forecaster.evaluation.backtest import Backtest
-    from forecaster.evaluation.label_backtest import LabelBacktest
+    from forecaster.evaluation.class_backtest import ClassBacktest
     from forecaster.runs.tracking import TrackedRun
 
 
@@ -215,8 +215,8 @@ class Screen(Console):
             f"{backtest.unscored:,} without a truth or a forecast · {MODEL} {backtest.verdict}"
         )
 
-    def print_label_summary(self, backtest: LabelBacktest) -> None:
-        """Prints the scores of labels, and which are taken for which."""
+    def print_class_summary(self, backtest: ClassBacktest) -> None:
+        """Prints the scores of a classifier, and its confusion."""
         self.print_findings([finding for finding in backtest.findings if finding.severity == "warning"])
         for columns in (backtest.summary_columns, backtest.confusion_columns):
             self._print_columns(columns, lambda name, value: f"{value:.4g}")

@@ -9,8 +9,8 @@ from forecaster.config import FitPlan, Plan
 from forecaster.errors import number_of
 from forecaster.evaluation.backtest import Backtest
 from forecaster.evaluation.comparison import MODEL, NAIVE, compare
+from forecaster.fitting.classes import Folds
 from forecaster.fitting.held_out import uncalibrated
-from forecaster.fitting.labels import Folds
 from forecaster.fitting.members import trains_network
 from forecaster.fitting.reporter import Reporter
 from forecaster.forecast.artifact import Artifact, is_forecaster
@@ -102,13 +102,13 @@ def print_plan(console: Screen, panel: Panel, plan: Plan, split: Split) -> None:
         console.print_notice("nothing validates the network, and nothing else forecasts")
 
 
-def print_label_plan(console: Screen, plan: Plan, folds: Folds) -> None:
-    """Prints what will be trained on what, of a fit to labels."""
+def print_class_plan(console: Screen, plan: Plan, folds: Folds) -> None:
+    """Prints what will be trained on what, of a fit to classes."""
     model, schema = plan.model, folds.panel.schema
     classes = schema.categories[schema.label or ""]
     each = "step" if model.head == "step_classes" else "series"
     console.print_line(
-        f"a label per {each} · {len(classes)} classes: {listing(classes)} · windows of "
+        f"a class per {each} · {len(classes)} classes: {listing(classes)} · windows of "
         f"{model.context_length} steps · patches of {model.patch} · width {model.width} · "
         f"{model.encoder_layers} layers"
     )
@@ -119,7 +119,7 @@ def print_label_plan(console: Screen, plan: Plan, folds: Folds) -> None:
 
 
 def print_start(console: Screen, panel: Panel, split: Split, old: Artifact, parts: list[Part]) -> None:
-    """Prints what of an artifact's weights is carried over, and what its past means for the scores."""
+    """Prints which weights of an artifact are transferred, and what its training rows mean for the scores."""
     source = old.ancestry
     console.print_line(
         f"starts from weights fitted to {source['data']} ({source['freq']}) until {source['until']}"
@@ -128,9 +128,9 @@ def print_start(console: Screen, panel: Panel, split: Split, old: Artifact, part
         (part.name, *(listing(words) or "-" for words in (part.carried, part.new, part.left)))
         for part in parts
     ]
-    console.print_words(("part", "carried over", "new, from zero", "left behind"), rows)
+    console.print_words(("part", "transferred", "new (zero-initialised)", "dropped"), rows)
     console.print_line(
-        "scales: the artifact's of covariates carried over, this table's of targets and new covariates"
+        "scales: the artifact's of transferred covariates, this table's of targets and new covariates"
     )
     for part in parts:
         for note in part.notes:
@@ -169,7 +169,7 @@ def print_scores(console: Screen, artifact: Artifact[Any]) -> None:
 
 
 def _print_label_scores(console: Screen, artifact: Artifact[Any]) -> None:
-    """Prints how the labels of held-out series were predicted."""
+    """Prints how the classes of held-out series were predicted."""
     found = artifact.metrics
     scores = found["validation"]["scores"]
     mine = scores[MODEL]

@@ -30,10 +30,10 @@ from forecaster.evaluation.comparison import MODEL, RIDGE
 from forecaster.evaluation.leaderboard import Leaderboard
 from forecaster.evaluation.report import render_report
 from forecaster.evaluation.report_data import ReportContext
+from forecaster.fitting.classes import Folds, fit_classes, resolve_classes
 from forecaster.fitting.distributed import windows_per_step
 from forecaster.fitting.experts.pool import fit_experts
 from forecaster.fitting.fit import fit_panel, resolve, with_found_cycles
-from forecaster.fitting.labels import Folds, fit_labels, resolve_labels
 from forecaster.fitting.train import NO_CONTEXT, TrainingContext
 from forecaster.fitting.warm_start import requested
 from forecaster.forecast.artifact import Artifact, is_forecaster
@@ -54,7 +54,7 @@ from forecaster.runs.console import Screen
 from forecaster.runs.fit_reporter import (
     FitReporter,
     StageReporter,
-    print_label_plan,
+    print_class_plan,
     print_plan,
     print_scores,
 )
@@ -100,7 +100,7 @@ class _FitTask:
     """The request."""
     plan: Plan
     windows: Split | Folds
-    """Of forecasts a split, of labels folds."""
+    """Of forecasts a split, of classes folds."""
     start: Artifact | None
     """Of a warm start."""
     findings: tuple[Finding, ...]
@@ -169,8 +169,8 @@ def _prepare(
         console.print_findings(findings)
     windows: Split | Folds
     if config.data.label is not None:
-        plan, windows = resolve_labels(panel, config)
-        print_label_plan(console, plan, windows)
+        plan, windows = resolve_classes(panel, config)
+        print_class_plan(console, plan, windows)
     else:
         with console.stage("choosing experts and their settings"):
             plan, windows = resolve(panel, config, start)
@@ -204,7 +204,7 @@ def _learn(task: _FitTask, context: TrainingContext) -> Artifact[Any]:
     """Returns the fitted artifact with its request."""
     artifact: Artifact[Any]
     if isinstance(task.windows, Folds):
-        artifact = fit_labels(task.panel, task.plan, task.windows, context)
+        artifact = fit_classes(task.panel, task.plan, task.windows, context)
     else:
         artifact = fit_panel(task.panel, task.plan, task.windows, context, task.start)
     return replace(artifact, request=requested(task.config, artifact.plan, task.start))
@@ -487,7 +487,7 @@ def _coded(panel: Panel, model: Artifact) -> Panel:
 
 
 def _verdict(artifact: Artifact[Any], backtest: Backtest | None) -> str:
-    """Returns how a fit compares with seasonal naive, or how well it predicts labels, in one sentence."""
+    """Returns how a fit compares with seasonal naive, or how well it classifies, in one sentence."""
     if backtest is not None:
         return f"{MODEL} {backtest.verdict}"
     scores = artifact.metrics.get("validation", {}).get("scores", {}).get(MODEL, {})

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 CHAMPION = "champion"
 SCHEME = "models:/"
-_LABELLED = 12  # half the steps of an example of a model of labels
+_EXAMPLE_STEPS = 12  # half the steps of an example of a classifier
 _INSIDE = "artifacts/model"  # of the saved model in a version
 _CODE = Path(__file__).with_name("served.py")
 _PACKAGE = Path(__file__).parents[1]
@@ -73,7 +73,7 @@ class Published:
 def publish(
     artifact: Artifact[Any], name: str, tracking: TrackingConfig, champion: bool = False
 ) -> Published:
-    """Registers a model, as the champion if there is none or if its WQL, or log loss of labels, is lower.
+    """Registers a model, as the champion if there is none or if its WQL, or log loss, is lower.
 
     It is that of the validation; it counts only if both were validated on the same windows.
 
@@ -217,8 +217,8 @@ def signature_of(artifact: Artifact[Any]) -> Any:
     if not is_forecaster(artifact):
         step = time if artifact.ensemble.per_step else []
         probabilities = [(f"p_{word}", number) for word in artifact.classes]
-        labels = [*keys, *step, ("label", AnyType()), *probabilities, ("status", text)]
-        return ModelSignature(inputs=inputs, outputs=columns(labels))
+        predicted = [*keys, *step, ("label", AnyType()), *probabilities, ("status", text)]
+        return ModelSignature(inputs=inputs, outputs=columns(predicted))
     params = [ParamSpec("horizon", whole, artifact.horizon), ParamSpec("cutoff", text, "own")]
     has_mean = artifact.ensemble.networks[0].head.has_mean
     if model.decoder == "autoregressive":
@@ -231,9 +231,9 @@ def signature_of(artifact: Artifact[Any]) -> Any:
 
 
 def example_of(artifact: Artifact[Any]) -> Any:
-    """Returns a made-up table that the model can forecast or label, as a pandas frame."""
+    """Returns a made-up table that the model can forecast or classify, as a pandas frame."""
     horizon = artifact.horizon
-    history = max(2, min(artifact.context_length, 2 * (horizon or _LABELLED)))
+    history = max(2, min(artifact.context_length, 2 * (horizon or _EXAMPLE_STEPS)))
     frame = to_pandas(example_table(artifact.schema, history, horizon))
     # NaN is no JSON; null is.
     return frame.astype(object).where(frame.notna(), None)
@@ -306,7 +306,7 @@ def _beats(
     try:
         old = _load_version(client, name, int(champion), f"{SCHEME}{name}/{champion}")
     except ArtifactError as error:
-        return False, f"it is no model that this version can read ({error})"
+        return False, f"this version cannot read it ({error})"
     return compare(new, old)
 
 
@@ -331,7 +331,7 @@ def _differs(new: Artifact[Any], old: Artifact[Any]) -> str | None:
     """Returns why validation scores of two models cannot be compared; None if they can."""
     ours, theirs = (
         {
-            "labels": ", ".join(model.classes),
+            "has the classes": ", ".join(model.classes),
             "forecasts": ", ".join(model.schema.target),
             "has the horizon": str(model.horizon),
             "has the quantile levels": ", ".join(map(str, model.plan.model.quantile_levels)),

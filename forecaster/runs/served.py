@@ -13,7 +13,7 @@ from mlflow.pyfunc import PyFuncModel, PythonModel, pandas  # noqa: TID253
 
 from forecaster.errors import ForecasterError
 from forecaster.forecast.artifact import is_forecaster
-from forecaster.forecast.labelling import Labeller
+from forecaster.forecast.classification import ClassPredictor
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.saved_model import load_artifact
 from forecaster.panel.audit import audit_panel
@@ -26,14 +26,14 @@ class ServedForecaster(PythonModel):
     def load_context(self, context: Any) -> None:
         """Opens the saved model that was shipped with this file."""
         artifact = load_artifact(Path(context.artifacts["model"]))
-        self._model = Predictor(artifact) if is_forecaster(artifact) else Labeller(artifact)
+        self._model = Predictor(artifact) if is_forecaster(artifact) else ClassPredictor(artifact)
         self._artifact = artifact
 
     # The type is MLflow's to see: any other that fits a table of any columns makes it complain.
     def predict(
         self, context: Any, model_input: pandas.DataFrame, params: dict[str, Any] | None = None
     ) -> pandas.DataFrame:
-        """Returns forecasts, or labels, as rows keyed in the table's own names; a bad request is HTTP 400.
+        """Returns forecasts, or classes, as rows keyed in the table's own names; a bad request is HTTP 400.
 
         Args:
             context: MLflow's; unused.
@@ -43,9 +43,9 @@ class ServedForecaster(PythonModel):
         given = {name: value for name, value in (params or {}).items() if value is not None}
         try:
             panel = open_panel(model_input, self._artifact.plan.data, schema=self._artifact.read_schema)
-            if isinstance(self._model, Labeller):
-                audit_panel(panel, labels=True)
-                frame = self._model.label(panel).to_pandas()
+            if isinstance(self._model, ClassPredictor):
+                audit_panel(panel, classes=True)
+                frame = self._model.predict(panel).to_pandas()
             else:
                 frame = self._model.predict(
                     panel,

@@ -85,7 +85,7 @@ class Batch:
     inputs: Inputs
     target: Tensor
     """[B, H, C] targets after the cutoff, data units; NaN: no loss, no score there. Of a table with
-    labels: [B, L] int64 codes of the labels of the context, 0 = none."""
+    classes: [B, L] int64 codes of the classes of the context, 0 = none."""
     series: Tensor
     """[B] int64 number of the series in its panel."""
     cutoff: Tensor

@@ -141,7 +141,7 @@ CATALOGUE = {
         ["backtest", "plain_model", "plain.csv", "--out", "shop.csv"],
         ["shop.csv: exists; replace it with --overwrite"],
     ),
-    "labels that are there": (
+    "anomalies that are there": (
         ["detect", "plain_model", "plain.csv", "--out", "shop.csv"],
         ["shop.csv: exists; replace it with --overwrite"],
     ),

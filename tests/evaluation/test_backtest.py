@@ -76,7 +76,7 @@ def test_cutoffs_before_the_table_are_refused_with_dates():
     )
     with pytest.raises(fc.DataError, match=expected):
         rolling_cutoffs(_panel(40), 6, 7)
-    with pytest.raises(fc.DataError, match="not one fits, take a longer table"):
+    with pytest.raises(fc.DataError, match="none fits, use a longer table"):
         rolling_cutoffs(_panel(40), 1, 39)
     void = tiny.plain(40).with_columns(sales=pl.lit(None, pl.Float64))
     with pytest.raises(fc.DataError, match="no target is observed, nothing to compare"):
@@ -277,7 +277,7 @@ def test_a_win_that_may_be_chance_is_not_called_one_and_a_loss_is_called_a_loss(
         "beats seasonal naive: its WQL is 25.0 % lower (95 % interval 10.0 to 35.0 %)"
     )
     assert _verdict(0.05, -0.02, 0.12) == (
-        "cannot be told apart from seasonal naive: its WQL is 5.0 % lower "
+        "is not significantly different from seasonal naive: its WQL is 5.0 % lower "
         "(95 % interval -2.0 to 12.0 %)"
     )
     assert _verdict(-0.05, -0.12, -0.01) == (

@@ -219,7 +219,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     files = _files(tmp_path, say=said.append)
     _assert_same(fit(context=TrainingContext(checkpoints=files)), whole)
     assert said == [
-        f"{newest}: damaged, or no checkpoint; the one before is taken",
+        f"{newest}: damaged, or no checkpoint; falling back to the previous checkpoint",
         "resumes after step 3",
     ]
     assert not (tmp_path / "executed").exists()
@@ -251,7 +251,7 @@ def test_a_full_disk_is_said_once_and_stops_no_training(tmp_path, monkeypatch, s
     place = tmp_path / "step-00000002.checkpoint"
     assert said == [
         f"no checkpoint: {place}: cannot be written: No space left on device; make room there, or choose "
-        "another place; the training goes on without"
+        "another place; training continues without"
     ]
     assert [step_of(path) for path in checkpoints_in(tmp_path)] == [4, 5]
     assert {path.suffix for path in tmp_path.iterdir()} == {".checkpoint"}

@@ -276,7 +276,7 @@ def test_a_process_that_is_killed_ends_the_others_within_a_minute_with_one_line(
     begun = time.monotonic()
     code, _, err = left(process)
     assert time.monotonic() - begun < 60
-    line = "error: process 2 of 2 was killed by signal 9; the training has ended\n"
+    line = "error: rank 1 of 2 was killed by signal 9; training has stopped\n"
     assert (code, err) == (2, line)
     tasks = torchrun(
         started, str(free_port()), BIN / "forecaster", "fit", *FIT, *long, "--devices", 2, "--restart"
@@ -286,7 +286,9 @@ def test_a_process_that_is_killed_ends_the_others_within_a_minute_with_one_line(
     begun = time.monotonic()
     code, _, err = left(tasks[0])
     assert time.monotonic() - begun < 60
-    assert code == 2 and re.fullmatch(r"error: process 1 of 2 lost another one, .*\n", err)
+    assert code == 2 and re.fullmatch(
+        r"error: rank 0 of 2 lost the connection to another rank; .*\n", err
+    )
     assert not Path("model").exists()
 
 

@@ -162,7 +162,7 @@ def test_future_rows_alone_begin_a_series_that_follows_weekday_and_promotion_of_
     dummy = ahead.filter(pl.col("shop") == "x").head(1)
     dummy = dummy.with_columns(date=pl.lit(tiny.day(97)), sales=pl.lit(None, pl.Float64))
     old = model.predict(pl.concat([history, dummy]), future=future)
-    assert tiny.bits(old.quantiles[old.panel.labels.index("x")]) == tiny.bits(found.quantiles[9])
+    assert tiny.bits(old.quantiles[old.panel.series_names.index("x")]) == tiny.bits(found.quantiles[9])
 
 
 def test_a_series_that_begins_reads_nothing_after_the_cutoff_but_its_own_known_covariates():
@@ -205,16 +205,18 @@ def test_new_series_without_every_known_covariate_are_left_out_and_named():
     gone = (pl.col("shop") == "z") & (pl.col("date") > tiny.day(98))
     future = future.with_columns(promo=holey).filter(~gone)
     found = model.predict(history, future=future)
-    assert found.panel.labels == [*"abcdefghwx"] and found.status[-2:] == ("cold", "cold")
+    assert found.panel.series_names == [*"abcdefghwx"] and found.status[-2:] == ("cold", "cold")
     lines = [one.line() for one in found.findings if one.rule == "keys"]
-    assert "2 of 4 new series cannot begin, and are left out: y, z" in lines[0]
+    assert "2 of 4 new series cannot be forecast, and are left out: y, z" in lines[0]
     assert "begin 4 series that the table lacks: w, x, y, z" in lines[1]
     with pytest.raises(fc.DataError, match="y, z; give every known covariate of the 7 steps"):
         model.predict(history, future=future, only=["x", "z"])
     # Two days ahead both are complete but for z.
-    assert model.predict(history, future=future, horizon=2).panel.labels == [*"abcdefghwxy"]
+    assert model.predict(history, future=future, horizon=2).panel.series_names == [*"abcdefghwxy"]
     few = tiny.model().predict(tiny.shop(), future=tiny.prices(stores=("a", "b", "c", "d")))
-    assert few.panel.labels == ["a", "b", "c"] and "fit one to five series or more" in str(few.findings)
+    assert few.panel.series_names == ["a", "b", "c"] and "fit one to five series or more" in str(
+        few.findings
+    )
 
 
 def test_new_series_are_the_same_in_a_file_and_in_shards(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Labels one step ahead: planted anomalies found; equal to a loop over cutoffs; keyed and counted."""
+"""Anomalies one step ahead: planted ones found; equal to a loop over cutoffs; keyed and counted."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -40,9 +40,9 @@ def test_planted_anomalies_are_found_on_rows_the_model_has_not_seen(meter_model,
     rng = np.random.default_rng(7)
     planted = HOURS + np.sort(rng.choice(480, 24, replace=False))
     values[planted] += rng.choice([-1, 1], 24) * rng.uniform(6, 10, 24)
-    labels = meter_model.detect(table.with_columns(load=pl.Series(values)), beyond=2.5)
-    new = labels.rows[HOURS:]
-    found = new["label"].to_numpy() != "inside"
+    anomalies = meter_model.detect(table.with_columns(load=pl.Series(values)), beyond=2.5)
+    new = anomalies.rows[HOURS:]
+    found = new["anomaly"].to_numpy() != "inside"
     truth = np.isin(np.arange(HOURS, HOURS + 480), planted)
     precision, recall = (found & truth).sum() / found.sum(), (found & truth).sum() / truth.sum()
     with capsys.disabled():
@@ -50,38 +50,38 @@ def test_planted_anomalies_are_found_on_rows_the_model_has_not_seen(meter_model,
     assert precision >= 0.7 and recall >= 0.9
     signs = np.sign(values - _meter(HOURS + 480)["load"].to_numpy())[HOURS:]
     caught = found & truth
-    assert (new["label"].to_numpy()[caught] == np.where(signs[caught] > 0, "above", "below")).all()
+    assert (new["anomaly"].to_numpy()[caught] == np.where(signs[caught] > 0, "above", "below")).all()
     ranked = np.argsort(-new["score"].to_numpy())[:24]
     assert truth[ranked].mean() >= 0.85
 
 
 def test_the_band_of_a_quiet_meter_covers_its_share_of_new_steps(meter_model):
-    labels = meter_model.detect(_meter(HOURS + 480, seed=3))
-    inside = (labels.rows["label"][HOURS:] == "inside").mean()
+    anomalies = meter_model.detect(_meter(HOURS + 480, seed=3))
+    inside = (anomalies.rows["anomaly"][HOURS:] == "inside").mean()
     assert 0.74 < inside < 0.87  # three and a half standard errors of 480 steps around .8
     calibrated = meter_model.artifact.ensemble.conformal_factors is not None
-    assert calibrated is ("not calibrated" not in labels.report)
+    assert calibrated is ("not calibrated" not in anomalies.report)
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_labels_are_those_of_a_loop_that_forecasts_from_each_step_before(known):
+def test_anomalies_are_those_of_a_loop_that_forecasts_from_each_step_before(known):
     model = tiny.model() if known else tiny.plain_model()
     table = tiny.shop() if known else tiny.plain()
     panel = model.open(table)
-    labels = detect(model.artifact, panel)
+    anomalies = detect(model.artifact, panel)
     predictor = Predictor(model.artifact)
     patch = model.artifact.plan.model.patch
     for series, at in ((0, patch), (1, 50), (2, 99)):
         row = int(panel.indptr[series]) + at
         (forecast,) = predictor.forecasts_at(panel, [int(panel.time[row - 1])], horizon=1)
         band = forecast.quantiles[series, 0, 0][[0, 4, 8]]
-        np.testing.assert_allclose(labels.band[row, 0], band, rtol=1e-4)
+        np.testing.assert_allclose(anomalies.band[row, 0], band, rtol=1e-4)
         value = panel.values[row, 0]
         expected = "above" if value > band[2] else "below" if value < band[0] else "inside"
-        assert NAMES[labels.label[row, 0]] == expected
+        assert NAMES[anomalies.anomaly[row, 0]] == expected
         side = band[2] - band[1] if value > band[1] else band[1] - band[0]
-        assert labels.score[row, 0] == pytest.approx(abs(value - band[1]) / side, rel=1e-3)
-    assert (labels.label[: int(panel.indptr[0]) + patch] == 0).all()
+        assert anomalies.score[row, 0] == pytest.approx(abs(value - band[1]) / side, rel=1e-3)
+    assert (anomalies.anomaly[: int(panel.indptr[0]) + patch] == 0).all()
 
 
 def test_a_step_and_what_follows_it_change_nothing_before_it():
@@ -93,7 +93,7 @@ def test_a_step_and_what_follows_it_change_nothing_before_it():
     after = detect(artifact, replace(panel, values=noisy))
     assert tiny.bits(before.band[:61]) == tiny.bits(after.band[:61])
     assert tiny.bits(before.band[100:]) == tiny.bits(after.band[100:])
-    assert tiny.bits(before.label[:60]) == tiny.bits(after.label[:60])
+    assert tiny.bits(before.anomaly[:60]) == tiny.bits(after.anomaly[:60])
 
 
 def test_every_step_has_one_row_in_the_callers_own_names():
@@ -103,10 +103,11 @@ def test_every_step_has_one_row_in_the_callers_own_names():
         .then(None)
         .otherwise("sales")
     ).filter(~((pl.col("store") == "a") & (pl.col("date") == tiny.day(30))))
-    labels = tiny.model().detect(table)
-    rows = labels.rows
+    anomalies = tiny.model().detect(table)
+    rows = anomalies.rows
     assert rows.columns == [
-        *("store", "date", "channel", "actual", "forecast", "q0.1", "q0.9", "label", "score", "status")
+        *("store", "date", "channel", "actual", "forecast"),
+        *("q0.1", "q0.9", "anomaly", "score", "status"),
     ]
     assert rows.height == 200 and rows.select("store", "date").n_unique() == 200  # with the gap row
     assert rows["store"].dtype == table["store"].dtype and rows["date"].dtype == table["date"].dtype
@@ -116,39 +117,40 @@ def test_every_step_has_one_row_in_the_callers_own_names():
         ("b", tiny.day(40)),
         ("b", tiny.day(41)),
     ]
-    assert empty["label"].null_count() == empty["score"].null_count() == 3
+    assert empty["anomaly"].null_count() == empty["score"].null_count() == 3
     patch = tiny.model().artifact.plan.model.patch
     unknown = rows.filter(pl.col("status").str.starts_with(f"fewer than {patch} steps of history"))
-    assert unknown.height == 2 * patch and unknown["label"].null_count() == 2 * patch
-    labelled = rows.filter(pl.col("status") == "ok")
-    assert labelled["label"].null_count() == 0 and labelled["score"].null_count() == 0
-    counts = labels.counts
+    assert unknown.height == 2 * patch and unknown["anomaly"].null_count() == 2 * patch
+    compared = rows.filter(pl.col("status") == "ok")
+    assert compared["anomaly"].null_count() == 0 and compared["score"].null_count() == 0
+    counts = anomalies.counts
     assert sum(counts.values()) == 200 and counts[""] == 3 + 2 * patch
     start = f"2 series, 200 rows: {counts['inside']} inside the 80 % band, {counts['above']} above"
-    assert labels.report.startswith(start)
+    assert anomalies.report.startswith(start)
     assert (
-        f"{labelled.height} of {labelled.height} steps are not later than 2024-04-09" in labels.report
+        f"{compared.height} of {compared.height} steps are not later than 2024-04-09"
+        in anomalies.report
     )
 
 
 def test_pandas_in_pandas_out_and_a_wide_table_has_a_row_per_channel():
     table = _meter(200).with_columns(gas=pl.col("load") * 2 + pl.Series(np.arange(200) % 7))
     model = fc.fit(table, horizon=2, config=tiny.TINY, quiet=True)
-    labels = model.detect(table.to_pandas())
-    frame = labels.frame
+    anomalies = model.detect(table.to_pandas())
+    frame = anomalies.frame
     assert type(frame).__module__.startswith("pandas") and len(frame) == 400
     assert frame["channel"].tolist() == ["load"] * 200 + ["gas"] * 200
     np.testing.assert_allclose(frame["actual"][:200], table["load"].to_numpy(), rtol=1e-6)
 
 
-def test_wider_limits_label_fewer_steps_and_one_is_the_band_itself(meter_model):
+def test_wider_limits_mark_fewer_steps_and_one_is_the_band_itself(meter_model):
     found = [meter_model.detect(_meter(), beyond=beyond) for beyond in (0.5, 1.0, 3.0)]
     outside = [one.counts["above"] + one.counts["below"] for one in found]
     assert outside[0] > outside[1] > outside[2]
     low, _, high = np.moveaxis(found[1].band, -1, 0)
     values = found[1].panel.values[:, :1]
-    assert ((found[1].label == 2) == (values > high)).all()
-    assert ((found[1].label == 3) == (values < low)).all()
+    assert ((found[1].anomaly == 2) == (values > high)).all()
+    assert ((found[1].anomaly == 3) == (values < low)).all()
 
 
 @pytest.mark.parametrize("beyond", [0.0, float("nan")])
@@ -167,13 +169,13 @@ def test_a_model_of_the_median_alone_has_no_band():
 def test_the_command_writes_the_rows_of_python_and_a_picture(tmp_path, capsys):
     tiny.plain_model().save(tmp_path / "model")
     tiny.plain().write_csv(tmp_path / "shop.csv")
-    out, picture = tmp_path / "labels.parquet", tmp_path / "labels.png"
+    out, picture = tmp_path / "anomalies.parquet", tmp_path / "anomalies.png"
     options = [str(tmp_path / "model"), str(tmp_path / "shop.csv"), "--out", str(out)]
     app(["detect", *options, "--plot", str(picture)], standalone_mode=False)
     output = capsys.readouterr().out
-    labels = tiny.plain_model().detect(tmp_path / "shop.csv")
-    assert pl.read_parquet(out).equals(labels.rows)
-    assert labels.report in output and f"wrote {out}" in output and f"drew {picture}" in output
+    anomalies = tiny.plain_model().detect(tmp_path / "shop.csv")
+    assert pl.read_parquet(out).equals(anomalies.rows)
+    assert anomalies.report in output and f"wrote {out}" in output and f"drew {picture}" in output
     assert picture.stat().st_size > 10_000
 
 

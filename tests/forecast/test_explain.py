@@ -64,7 +64,7 @@ def test_rollout_is_the_product_of_one_matrix_per_attention_over_all_tokens():
 
 def test_the_forecast_shown_is_the_one_that_predict_gives():
     found, expected = explained(), tiny.ahead()
-    assert found.title == "b · sales" and found.forecast.panel.labels == ["b"]
+    assert found.title == "b · sales" and found.forecast.panel.series_names == ["b"]
     np.testing.assert_allclose(found.forecast.quantiles[0], expected.quantiles[1], rtol=1e-5)
     assert np.array_equal(found.forecast.time[0], expected.time[1])
     assert found.forecast.actual is None and {one.loss for one in found.importance} == {None}
@@ -147,7 +147,7 @@ def test_the_covariate_that_the_target_is_made_of_matters_most():
     model = fc.fit(table, horizon=5, known=["x", "other"], config=settings, quiet=True)
     found = model.explain(table, only="v", cutoff=str(tiny.day(150)), future=known)
     first = found.importance[0]
-    assert first.name == "x" and found.report.startswith("v · y: the forecast moves most without x (")
+    assert first.name == "x" and found.report.startswith("v · y: the forecast changes most without x (")
     rest = [one for one in found.importance if one.cells is None][1:]
     assert first.change > 3 * max(one.change for one in rest)
     assert first.loss is not None and first.loss > 3 * max(one.loss for one in rest)

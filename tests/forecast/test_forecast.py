@@ -345,7 +345,7 @@ def test_a_plot_has_a_panel_per_series_and_channel_with_labels():
     assert shown == ["series · load", "series · wind"]
 
 
-def test_some_series_are_chosen_by_their_labels_and_forecast_as_among_all(tmp_path):
+def test_some_series_are_chosen_by_their_names_and_forecast_as_among_all(tmp_path):
     model, table = tiny.plain_model(), tiny.plain()
     # Store c ends early: the latest observation is one of the others.
     table = table.filter((pl.col("store") != "c") | (pl.col("date") <= tiny.day(89)))
@@ -369,7 +369,7 @@ def test_some_series_are_chosen_by_their_labels_and_forecast_as_among_all(tmp_pa
     ]
 
 
-def test_series_are_listed_by_the_numbers_in_their_labels():
+def test_series_are_listed_by_the_numbers_in_their_names():
     names = {"a": "store_10", "b": "store_9", "c": "store_1"}
     table = tiny.plain().with_columns(pl.col("store").replace(names))
     forecast, backtest = (
@@ -489,7 +489,7 @@ def test_a_cutoff_within_the_training_rows_is_said(tmp_path):
     )
 
 
-def test_a_label_of_two_series_is_refused_with_both():
+def test_a_name_of_two_series_is_refused_with_both():
     names = pl.DataFrame({"store": ["a/b", "a", "c"], "item": ["c", "b/c", "d"]})
     table = tiny.plain().with_columns(pl.col("store").replace_strict({"a": "a/b", "b": "a", "c": "c"}))
     table = table.join(names, on="store")
@@ -498,7 +498,7 @@ def test_a_label_of_two_series_is_refused_with_both():
         fc.DataError, match="store 'a', item 'b/c' and store 'a/b', item 'c'; rename one"
     ):
         panel.only("a/b/c")
-    assert panel.only("c/d").labels == ["c/d"]
+    assert panel.only("c/d").series_names == ["c/d"]
 
 
 @pytest.mark.parametrize("decoder", ["direct", "autoregressive"])
@@ -521,17 +521,17 @@ def test_a_table_without_a_series_that_can_be_forecast_is_refused_with_the_most_
 
 
 @pytest.mark.parametrize("only", ["", [], ()])
-def test_series_without_a_label_are_refused(only):
-    with pytest.raises(fc.DataError, match="expected the labels of some series"):
+def test_series_without_a_name_are_refused(only):
+    with pytest.raises(fc.DataError, match="expected the names of some series"):
         tiny.plain_model().predict(tiny.plain(), only=only)
 
 
-def test_series_are_chosen_by_numbers_and_by_columns_of_labels():
+def test_series_are_chosen_by_numbers_and_by_columns_of_names():
     numbered = tiny.plain().with_columns(pl.col("store").replace_strict({"a": 1, "b": 2, "c": 3}))
     model = tiny.plain_model()
     chosen = model.predict(tiny.plain(), only="b").quantiles
     for only in (2, [2], pd.Series([2]), np.array(["2"]), {"2"}):
         assert tiny.bits(model.predict(numbered, only=only).quantiles) == tiny.bits(chosen)
-    assert model.explain(numbered, only=2).forecast.panel.labels == ["2"]
+    assert model.explain(numbered, only=2).forecast.panel.series_names == ["2"]
     with pytest.raises(fc.ConfigError, match=r"^only=\[1, 2\]: expected text or .*, found list"):
         model.explain(numbered, only=[1, 2])

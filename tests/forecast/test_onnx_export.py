@@ -178,9 +178,9 @@ def test_the_summary_names_the_inputs_and_the_metadata_describe_them(tmp_path, c
     )
     assert capfd.readouterr() == ("", "")
     session = onnxruntime.InferenceSession(tmp_path / "shop.onnx")
-    labels, inputs = tiny.model().onnx_inputs(tiny.shop(), tiny.prices())
+    names, inputs = tiny.model().onnx_inputs(tiny.shop(), tiny.prices())
     (quantiles,) = session.run(["quantiles"], inputs)
-    assert labels == list(tiny.ahead().panel.labels)
+    assert names == list(tiny.ahead().panel.series_names)
     assert np.allclose(quantiles, tiny.ahead().quantiles, rtol=1e-5)
     stored = session.get_modelmeta().custom_metadata_map
     found = {key: json.loads(value) for key, value in stored.items() if key.startswith("forecaster.")}

@@ -93,7 +93,7 @@ def test_a_series_without_rows_has_its_status_and_an_unknown_one_is_refused():
         plain.predict(table, only="2")
 
 
-def test_a_backtest_and_labels_of_steps_are_keyed_as_the_table_is():
+def test_a_backtest_and_anomalies_are_keyed_as_the_table_is():
     table, _, model, wide, _, twin = _models()
     scores, expected = (one.backtest(data, windows=2) for one, data in ((model, table), (twin, wide)))
     assert scores.frame.columns[:2] == ["model", "store"]

@@ -89,8 +89,8 @@ def test_a_series_that_a_group_lacks_has_no_row_anywhere(tmp_path):
     assert found == pytest.approx((own["forecast"] - own["actual"]).abs().mean())
     assert scores.by("channel")["store"].unique().sort().to_list() == [1, 2, 10]
     scores.report(tmp_path / "report.html")
-    labels = model.detect(table)
-    assert len(labels.frame) == len(table) and f"{len(table)} rows" in repr(labels)
+    anomalies = model.detect(table)
+    assert len(anomalies.frame) == len(table) and f"{len(table)} rows" in repr(anomalies)
     together = pl.concat([table, prices], how="diagonal")
     assert "s · 1" in repr(model.explain(together, only="s"))
     with pytest.raises(fc.DataError, match="no channel '2' among 2"):
@@ -161,12 +161,12 @@ def test_an_unknown_series_and_a_series_in_place_of_its_group_are_refused():
     table, prices, model = _fitted()
     with pytest.raises(DataError, match="expected the series of the model, 1, 2, 10, found also 3; "):
         model.predict(table.with_columns(store=pl.col("store").replace({2: 3})), future=prices)
-    for label, group in (("n/2", "n"), ("s/2", "s"), ("2/s", "s"), ("2", "n")):
+    for name, group in (("n/2", "n"), ("s/2", "s"), ("2/s", "s"), ("2", "n")):
         said = (
-            rf"series '{label}' is a channel here \(relate region\); name its group, as '{group}', and"
+            rf"series '{name}' is a channel here \(relate region\); name its group, as '{group}', and"
         )
         with pytest.raises(DataError, match=said):
-            model.predict(table, future=prices, only=label)
+            model.predict(table, future=prices, only=name)
 
 
 def test_a_series_without_a_value_keeps_its_rows_and_its_reason():

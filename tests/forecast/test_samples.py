@@ -57,7 +57,7 @@ def test_paths_are_those_of_seed_series_and_cutoff_whatever_stands_beside_them()
     turned = model.predict(
         table.reverse().sort("store", descending=True, maintain_order=True), samples=4
     )
-    order = [turned.panel.labels.index(store) for store in tiny.STORES]
+    order = [turned.panel.series_names.index(store) for store in tiny.STORES]
     np.testing.assert_allclose(turned.paths[order], paths, rtol=1e-5)
     earlier = model.predict(table.filter(pl.col("date") <= tiny.day(90)), samples=4).paths
     same = model.predict(table, cutoff=str(tiny.day(90)), samples=4).paths

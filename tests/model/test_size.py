@@ -5,8 +5,8 @@ import torch
 from small_networks import EVERYTHING, EXPERTS, HORIZON, PLAIN
 
 from forecaster.config import PRESETS, Config, ExpertPlan, load_preset
+from forecaster.model.class_network import ClassEnsemble, ClassNetwork
 from forecaster.model.embedding import Shape
-from forecaster.model.label_network import LabelEnsemble, LabelNetwork
 from forecaster.model.network import Network
 from forecaster.model.size import blueprint, count_parameters
 from forecaster.model.transfer import adapt, merge
@@ -36,7 +36,7 @@ def test_as_many_numbers_are_counted_as_a_network_has(preset, shape):
 @pytest.mark.parametrize("head", ["classes", "step_classes"])
 def test_as_many_numbers_are_counted_as_an_ensemble_of_labels_has(head):
     plan, shape = plan_of(None, head=head, encoder_layers=3), Shape(0, 3, known=1, classes=4)
-    ensemble = LabelEnsemble([LabelNetwork(plan, shape) for _ in range(3)])
+    ensemble = ClassEnsemble([ClassNetwork(plan, shape) for _ in range(3)])
     assert count_parameters(plan, shape, networks=3) == numbers_of(ensemble)
 
 

@@ -51,9 +51,9 @@ def refused(message, source, data=None, **tables):
 
 
 def slow_rows(panel):
-    """{(label, time): {column: value}} of a panel, one row at a time."""
+    """{(name, time): {column: value}} of a panel, one row at a time."""
     return {
-        (panel.labels[s], int(panel.time[row])): panel.values[row].tolist()
+        (panel.series_names[s], int(panel.time[row])): panel.values[row].tolist()
         for s in range(panel.n_series)
         for row in range(panel.indptr[s], panel.indptr[s + 1])
     }

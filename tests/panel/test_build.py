@@ -38,12 +38,12 @@ def test_wide_and_melted_tables_hold_the_same_numbers():
     one = open_panel(wide, DataConfig())
     melted = open_panel(wide, DataConfig(layout="long"))
     long = wide.unpivot(index="day", variable_name="id", value_name="value")
-    assert one.schema.target == ("u", "v") and melted.labels == ["u", "v"]
+    assert one.schema.target == ("u", "v") and melted.series_names == ["u", "v"]
     np.testing.assert_array_equal(melted.values.reshape(2, 4).T, one.values)
     np.testing.assert_array_equal(open_panel(long, DataConfig()).values, melted.values)
     named = wide.rename({"u": "value"})
     data = DataConfig(layout="long", target=("value", "v"))
-    assert open_panel(named, data).labels == ["v", "value"]
+    assert open_panel(named, data).series_names == ["v", "value"]
     refused(
         "'value' is a covariate; rename it",
         named.with_columns(z=pl.lit(1.0)),
@@ -98,7 +98,7 @@ def test_a_model_schema_reads_the_next_table_the_same_way():
     assert again.schema.time_dtype == "date" and first.schema.time_dtype == "string"
     new = table(z={0: 1, 1: 2}).with_columns(w=pl.Series(["even", "never"]))
     panel = open_panel(new, DataConfig(), schema=first.schema)
-    assert panel.codes[:, 0].tolist() == [1, 0] and panel.labels == ["z"]
+    assert panel.codes[:, 0].tolist() == [1, 0] and panel.series_names == ["z"]
     refused(
         "no column 'x' in it, a covariate of the model.*--covariates",
         TWO.drop("x"),

@@ -198,7 +198,7 @@ def _split(tmp_path, rng: random.Random) -> bool:
     frame = frame.to_pandas() if rng.random() < 0.5 else frame
     data = DataConfig(series=("id",), target=("y",), past=("flag",), categorical=())
     typed_panel = open_panel(frame, data)
-    assert set(typed_panel.labels) == set(ids)
+    assert set(typed_panel.series_names) == set(ids)
     try:
         one, many = (open_panel(path, data) for path in (tmp_path / "one.csv", folder))
     except ForecasterError:

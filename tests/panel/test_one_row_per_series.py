@@ -19,7 +19,7 @@ M4 = """"V1","V2","V3","V4","V5","V6"
 
 
 def arrays(panel: Panel):
-    return panel.labels, panel.indptr.tolist(), panel.time.tolist(), panel.values.ravel().tolist()
+    return panel.series_names, panel.indptr.tolist(), panel.time.tolist(), panel.values.ravel().tolist()
 
 
 def refused(source, *parts, **data):
@@ -38,7 +38,7 @@ def m4(tmp_path):
 
 def test_a_file_of_rows_is_the_long_table_with_rows_numbered_to_0(m4):
     panel = open_panel(m4, ROWS)
-    assert panel.labels == ["H1", "H2", "H3"]
+    assert panel.series_names == ["H1", "H2", "H3"]
     assert panel.time.tolist() == [-4, -3, -2, -1, 0, -2, -1, 0, -2, -1, 0]
     np.testing.assert_array_equal(panel.values[:, 0], [5, 6, 7, 8, 9, 1, np.nan, 3, 4.5, np.nan, 5])
     schema = panel.schema
@@ -62,7 +62,7 @@ def test_a_model_of_rows_reads_rows_without_a_flag_and_long_tables_too(m4, tmp_p
     renamed = tmp_path / "renamed.csv"
     renamed.write_text(M4.replace('"V1"', '"key"'))
     schema = first.schema.renamed(DataConfig(series=("key",)))
-    assert open_panel(renamed, ROWS, schema=schema).labels == first.labels
+    assert open_panel(renamed, ROWS, schema=schema).series_names == first.series_names
 
 
 def test_all_text_at_the_front_names_the_series_or_is_static():
@@ -70,9 +70,9 @@ def test_all_text_at_the_front_names_the_series_or_is_static():
     schema = open_panel(frame, ROWS).schema
     assert (schema.series, schema.static) == (("id",), ("region",))
     crossed = pl.DataFrame({"id": ["a", "a", "b"], "region": ["n", "s", "s"], "V": [1, 2, 3]})
-    assert open_panel(crossed, ROWS).labels == ["a/n", "a/s", "b/s"]
+    assert open_panel(crossed, ROWS).series_names == ["a/n", "a/s", "b/s"]
     numbered = frame.with_columns(id=pl.Series([1, 2])).drop("region")
-    assert open_panel(numbered, DataConfig(layout="rows", series=("id",))).labels == ["1", "2"]
+    assert open_panel(numbered, DataConfig(layout="rows", series=("id",))).series_names == ["1", "2"]
     sized = frame.with_columns(id=pl.Series(["a", "b"]), size=pl.Series([9, 8]))
     panel = open_panel(sized, DataConfig(layout="rows", static=("size",)))
     assert panel.static.tolist() == [[9], [8]] and panel.n_rows == 4
@@ -96,7 +96,7 @@ def test_the_values_have_the_name_of_the_declared_target(m4):
 
 def test_a_series_without_values_is_kept():
     frame = pl.DataFrame({"id": ["a", "b"], "x": [1, None], "y": [2, None]})
-    assert open_panel(frame, ROWS).labels == ["a", "b"]
+    assert open_panel(frame, ROWS).series_names == ["a", "b"]
 
 
 def test_what_is_no_table_of_rows_is_refused():

@@ -167,7 +167,7 @@ FRAME = "^the pandas frame: "
         (
             lambda table: table,
             {"label": "word"},
-            "layout wide of several series has no labels, but 'word' is a column of labels "
+            "layout wide of several series has no classes, but 'word' is a class column "
             r"\(--label\); drop --layout",
         ),
         (

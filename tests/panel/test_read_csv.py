@@ -248,7 +248,7 @@ def test_empty_rows_at_the_end_are_passed_over_and_others_kept(written):
     for end in ("\n\n", ",\n,\n", "\n,\n"):
         table = written("a,b\n1,2\n\n3,4\n" + end)
         assert table.frame.rows() == [(1, 2), (None, None), (3, 4)]
-        assert [note.text for note in table.notes] == ["empty rows at the end are passed over (2)"]
+        assert [note.text for note in table.notes] == ["empty rows at the end are ignored (2)"]
 
 
 def test_blanks_after_delimiters_are_no_part_of_the_values(written):

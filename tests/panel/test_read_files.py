@@ -80,7 +80,7 @@ def test_a_folder_is_read_whole_but_for_hidden_and_foreign_files(tmp_path):
     table = read_table(tmp_path)
     assert table.frame.equals(pl.concat([FRAME] * 3))
     (note,) = table.notes
-    assert note.text == "3 files are read as one table; passed over: README.md"
+    assert note.text == "3 files are read as one table; ignored: README.md"
     (tmp_path / "empty").mkdir()
     refused(tmp_path / "empty", "expected CSV, Parquet or Arrow files in the folder, found none")
 

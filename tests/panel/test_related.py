@@ -32,9 +32,9 @@ def cities():
 def test_each_group_is_its_own_table_pivoted():
     table = cities()
     panel = open_panel(table, RELATED)
-    assert panel.schema.target == ("1", "2", "10") and panel.labels == ["x", "y"]
+    assert panel.schema.target == ("1", "2", "10") and panel.series_names == ["x", "y"]
     assert panel.present.tolist() == [[True, True, True], [True, False, True]]
-    for number, city in enumerate(panel.labels):
+    for number, city in enumerate(panel.series_names):
         own = open_panel(table[table["city"] == city], WIDE)
         part = panel.between(number, number + 1)
         here = [panel.schema.columns.index(name) for name in own.schema.columns]
@@ -55,7 +55,7 @@ def test_one_group_is_the_whole_table_in_layout_wide():
     wide, one = open_panel(table, WIDE), open_panel(table.assign(city="x"), RELATED)
     for name in ("values", "codes", "time", "indptr"):
         assert np.array_equal(getattr(wide, name), getattr(one, name), equal_nan=True)
-    assert one.schema.columns == wide.schema.columns and one.labels == ["x"]
+    assert one.schema.columns == wide.schema.columns and one.series_names == ["x"]
 
 
 @pytest.mark.parametrize("order", [KEYS["series"], ("shop", "city")])
@@ -78,7 +78,7 @@ def test_keys_of_groups_are_inferred_and_may_be_a_column_of_each_series():
     )
     alone = table.assign(shop=table["shop"] + 100 * table["area"])
     panel = open_panel(alone, data.model_copy(update={"series": ("shop",)}))
-    assert panel.schema.key_columns == ("city", "shop") and panel.labels == ["x", "y"]
+    assert panel.schema.key_columns == ("city", "shop") and panel.series_names == ["x", "y"]
     assert panel.schema.target == ("1", "2", "10", "101", "110")
     assert panel.present.sum(axis=1).tolist() == [3, 2]
     text = "--relate city: expected keys, or one value in each series; name all keys, as --series city,shop"
@@ -92,7 +92,7 @@ def test_later_tables_are_read_by_a_stored_schema():
     assert same(open_panel(table, DataConfig(), schema=schema), open_panel(table, RELATED))
     other = table[table["city"] == "y"].assign(city="z")
     panel = open_panel(other, DataConfig(), schema=schema)
-    assert panel.labels == ["z"] and panel.present.tolist() == [[True, False, True]]
+    assert panel.series_names == ["z"] and panel.present.tolist() == [[True, False, True]]
     names = {"city": "town", "shop": "store", "y": "sales", "area": "region"}
     renamed = schema.renamed(
         DataConfig(series=("town", "store"), target=("sales",), static=("region",))
@@ -108,9 +108,9 @@ def test_later_tables_are_read_by_a_stored_schema():
     )
     varying = table.assign(temp=table["temp"] + table["shop"])
     refused(FRAME + "expected one value of 'temp' at each time", varying, schema=schema)
-    with pytest.raises(ConfigError, match="--relate a,b: expected 1 columns in the place of city"):
+    with pytest.raises(ConfigError, match="--relate a,b: expected 1 columns instead of city"):
         schema.renamed(DataConfig(relate=("a", "b")))
-    with pytest.raises(ConfigError, match="--relate a: expected 0 columns in the place of none"):
+    with pytest.raises(ConfigError, match="--relate a: expected 0 columns instead of none"):
         open_panel(table, RELATED.model_copy(update={"relate": ()})).schema.renamed(
             DataConfig(relate=("a",))
         )

@@ -158,10 +158,10 @@ def test_a_wide_table_made_long_is_the_same_panel(drawn):
     assume(len(names) > 1)  # one column of values is one series, however it lies
     melted = open_panel(wide, DataConfig(**roles, target=names, layout="long"))
     direct = open_panel(long, DataConfig(**roles, series=("place",), target=("value",)))
-    assert melted.labels == direct.labels
-    for number, name in enumerate(direct.labels):
+    assert melted.series_names == direct.series_names
+    for number, name in enumerate(direct.series_names):
         for panel in (melted, direct):
-            assert panel.labels[number] == name
+            assert panel.series_names[number] == name
         rows = [_observed(panel, number) for panel in (melted, direct)]
         assert rows[0] == rows[1]
 
@@ -201,7 +201,7 @@ def test_a_series_per_row_is_the_same_panel_as_a_row_per_step(tmp_path_factory, 
     frame = pl.read_csv(path)
     for source in (path, frame, frame.to_pandas(), frame.to_arrow()):
         rows = open_panel(source, DataConfig(layout="rows"))
-        assert _same_rows(direct, rows) and direct.labels == rows.labels
+        assert _same_rows(direct, rows) and direct.series_names == rows.series_names
 
 
 @pytest.mark.parametrize("freq", [freq for freq in FREQS if freq != "3i"])

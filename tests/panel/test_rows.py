@@ -303,11 +303,13 @@ def test_ids_of_text_files_are_kept_as_written(tmp_path, ids, declared):
         (tmp_path / "parts" / f"{part}.csv").write_text(text)
     data = DataConfig(series=("id",) if declared else None, target=("y",))
     panel = open_panel(tmp_path / "a.csv", data)
-    assert set(panel.labels) == set(ids)
+    assert set(panel.series_names) == set(ids)
     assert same(panel, open_panel(tmp_path / "parts", data))
     panel = open_panel(tmp_path / "a.csv", data, future=tmp_path / "future.csv")
     price = [panel.values[panel.indptr[k + 1] - 1, 1] for k in range(2)]
-    assert [label for label, value in zip(panel.labels, price, strict=True) if value == 7.5] == [ids[1]]
+    assert [name for name, value in zip(panel.series_names, price, strict=True) if value == 7.5] == [
+        ids[1]
+    ]
 
 
 def test_plain_whole_numbers_stay_ids_of_the_same_kind_from_a_file_and_a_frame(tmp_path):
@@ -367,7 +369,7 @@ def test_names_of_columns_are_taken_literally(names):
     )
     assert np.array_equal(first.values, second.values, equal_nan=True)
     assert np.array_equal(first.codes, second.codes) and np.array_equal(first.static, second.static)
-    assert first.labels == second.labels
+    assert first.series_names == second.series_names
 
 
 @pytest.mark.parametrize("name", ["*", " *", "^y$", "^.*$", "^y\n$"])
@@ -394,7 +396,7 @@ def test_rows_of_series_that_the_table_lacks_are_left_out_with_a_warning():
         "7 of 11 rows of the polars frame are of 6 series that the table lacks, and left out: c, d, e, f, "
         "g, ... (6 in all)"
     )
-    assert panel.labels == ["a", "b"] and np.nansum(panel.values[:, 1]) == 0 + 1 + 2 + 3
+    assert panel.series_names == ["a", "b"] and np.nansum(panel.values[:, 1]) == 0 + 1 + 2 + 3
     assert notes(open_panel(first, data, covariates=second[:4]), "keys") == []
 
 
@@ -409,11 +411,11 @@ def test_a_future_table_begins_series_for_a_model_alone(kind):
     data = DataConfig(known=("p",), static=("size",), time="day", series=("shop",), target=("y",))
     fitted = open_panel(first, data, future=future)
     (warning,) = notes(fitted, "keys")
-    assert fitted.labels == ["7", "8"] and "left out: 9" in warning.text and fitted.n_new == 0
+    assert fitted.series_names == ["7", "8"] and "left out: 9" in warning.text and fitted.n_new == 0
     found = open_panel(first, data, schema=fitted.schema, future=future)
     (warning,) = notes(found, "keys")
     assert "2 rows of the polars frame begin 1 series that the table lacks: 9" in warning.text
-    assert found.labels == ["7", "8", "9"] and found.n_new == 1
+    assert found.series_names == ["7", "8", "9"] and found.n_new == 1
     row = pl.DataFrame({"day": [4], "shop": [9], "y": [None], "size": [3.0], "p": [2.0]})
     row = row.with_columns(pl.col("shop").cast(dtype), pl.col("y").cast(pl.Float64))
     dummy = open_panel(pl.concat([first, row]), data, schema=fitted.schema, future=future)

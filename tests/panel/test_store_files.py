@@ -55,7 +55,11 @@ def test_a_store_is_the_panel_bit_for_bit(make_panel, tmp_path, small_blocks, op
     given = {"targets": 2, "known": 1, "categories": True, "static": True, "gaps": 0.1, "ragged": True}
     panel = make_panel(**(given | options))
     mapped = stored(panel, tmp_path / "store")
-    assert same(panel, mapped) and mapped.keys.equals(panel.keys) and mapped.labels == panel.labels
+    assert (
+        same(panel, mapped)
+        and mapped.keys.equals(panel.keys)
+        and mapped.series_names == panel.series_names
+    )
     facts = ("schema", "calendar", "regular", "kind", "name", "notes")
     assert all(getattr(panel, name) == getattr(mapped, name) for name in facts)
     np.testing.assert_array_equal(panel.observed_ends, mapped.observed_ends)
@@ -107,7 +111,7 @@ def test_parts_are_views_of_neighbouring_series_and_make_up_the_panel(make_panel
         whole = np.concatenate([getattr(part, name) for _, part in parts])
         np.testing.assert_array_equal(whole, getattr(panel, name))
         assert all(np.shares_memory(getattr(p, name), getattr(panel, name)) for _, p in parts)
-    assert [label for _, part in parts for label in part.labels] == panel.labels
+    assert [name for _, part in parts for name in part.series_names] == panel.series_names
 
 
 @pytest.mark.parametrize(

@@ -52,9 +52,7 @@ def test_dates_are_read_and_written_back(texts, time_format, last):
 
 
 def test_two_digit_years_are_decided_by_the_whole_column_or_refused():
-    message = (
-        r"day, month and year cannot be told apart \(row 1 holds '13.01.24'\).*'%d.%m.%y' or '%y.%m.%d'"
-    )
+    message = r"day, month and year are ambiguous \(row 1 holds '13.01.24'\).*'%d.%m.%y' or '%y.%m.%d'"
     with pytest.raises(DataError, match=message):
         parse_times(pl.Series(["13.01.24", "14.01.24"]), "a.csv")
     times, _ = parse_times(pl.Series(["13.01.24"]), "a.csv", "%d.%m.%y", strict=True)
@@ -154,7 +152,7 @@ def test_the_only_reading_that_is_daily_or_monthly_is_the_one(reading, first, ro
 @pytest.mark.parametrize("rows", [1, 4, 12])
 def test_first_days_of_months_that_may_be_days_of_january_are_refused(rows):
     texts = [f"{month}/1/2020" for month in range(1, rows + 1)]
-    with pytest.raises(DataError, match="day and month cannot be told apart"):
+    with pytest.raises(DataError, match="day and month are ambiguous"):
         parse_times(pl.Series(["1/2/2020"] if rows == 1 else texts), "a.csv")
 
 

@@ -34,7 +34,7 @@ def test_an_option_that_takes_a_column_of_another_role_of_the_model_is_refused(r
         schema.renamed(DataConfig(**_named(role, COLUMN[other])))
 
 
-def test_labels_of_a_model_without_labels_are_refused():
+def test_a_class_column_of_a_model_without_one_are_refused():
     schema = open_panel(TWO, DataConfig()).schema
     with pytest.raises(ConfigError, match="--label w: this model was fitted with none"):
         schema.renamed(DataConfig(label="w"))

@@ -84,8 +84,8 @@ def learn_errors(
     Residuals count from their own median: a few quarters' drift is more than a bias (taken for one, it
     raised the MSE of ETTh1 720 hours ahead from .83 to .98), but those of `tsb` alone: its forecast is a
     mean, far from the median where most values are 0. Those of short histories are of the same
-    windows without what is further back, of no history those of the last windows, around the level that
-    the other series tell: `beyond` [S, C] from `learn_levels` is added to theirs.
+    windows without what is further back, of no history those of the last windows, around the level predicted
+    from the other series; `beyond` [S, C] of `learn_levels` is the leave-one-out error.
     """
     experts, draw = network.experts, np.random.default_rng(0)
     assert experts is not None

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from forecaster.runs.tune.trial import Evaluator
 
 STATES = {"COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "running"}
-ALONE = "{} alone win: nothing to tune in the network"
+ALONE = "{} alone are best: nothing to tune in the network"
 _SHOWN = 5  # of the best trials
 _SILENCE_SECONDS = 10.0
 _AXES = 8  # settings side by side that can be read
@@ -158,7 +158,7 @@ class Outcome:
             f"# Found by: {command}",
             f"# Trial {trial.number} of {len(self.trials)} in study {plan.study}: "
             f"{plan.metrics[0]} {self.best_value:.6g} on "
-            f"{'the validation span' if plan.config.data.label is None else 'held-out labels'}.",
+            f"{'the validation span' if plan.config.data.label is None else 'held-out classes'}.",
         ]
         if preset is not None:
             gain = "" if self.gain is None else f" ({improvement(self.gain)})"

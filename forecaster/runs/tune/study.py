@@ -267,8 +267,12 @@ def _check(plan: SweepPlan) -> None:
             f"--storage {plan.storage}: it is in memory and ends with this process; name a file, as "
             f"sqlite:///{plan.study}.db"
         )
-    labels = plan.config.data.label is not None
-    known = {"sampler": SAMPLERS, "pruner": PRUNERS, "metric": METRICS[-1:] if labels else METRICS[:-1]}
+    is_classifier = plan.config.data.label is not None
+    known = {
+        "sampler": SAMPLERS,
+        "pruner": PRUNERS,
+        "metric": METRICS[-1:] if is_classifier else METRICS[:-1],
+    }
     given: list[tuple[str, str]] = [("sampler", plan.sampler), ("pruner", plan.pruner)]
     for name, value in given + [("metric", metric) for metric in metrics]:
         if value not in known[name]:
@@ -278,12 +282,12 @@ def _check(plan: SweepPlan) -> None:
     for name, least in (("trials", 1), ("workers", 1), ("seed", 0)):
         if not is_count(number := getattr(plan, name), least):
             faults.append(f"--{name} {number!r}: expected {least} or more")
-    if labels:
+    if is_classifier:
         odd = [entry.path for entry in plan.space.entries if entry.path in FORECAST_SETTINGS]
-        faults += [f"space: {path}: a fit to labels has no such setting; leave it out" for path in odd]
+        faults += [f"space: {path}: a classifier has no such setting; leave it out" for path in odd]
         if plan.pruner != "none":
             faults.append(
-                f"--pruner {plan.pruner}: expected none: fits to labels have no loss to compare"
+                f"--pruner {plan.pruner}: expected none: fits of classifiers have no loss to compare"
             )
     elif plan.pruner != "none":
         if len(metrics) > 1:

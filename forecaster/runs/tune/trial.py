@@ -11,7 +11,7 @@ the network no weight, these are those of the experts alone, which settings of t
 sampler learns from the scores with a quarter of the weight instead, which also rank such trials among each
 other.
 
-Labels are scored by the log loss of labels held out in the fit itself; without network weight, by that of
+Classifiers are scored by the log loss of series held out in the fit itself; without network weight, by that of
 the networks alone.
 """
 
@@ -30,17 +30,17 @@ import pytorch_lightning as pl
 from forecaster.config import Config, FitConfig, Plan
 from forecaster.errors import ConfigError, DataError, FitError, number_of
 from forecaster.evaluation.backtest import Backtest, rolling_cutoffs, run_backtest
+from forecaster.evaluation.class_scores import NETWORK
 from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL
-from forecaster.evaluation.label_scores import NETWORK
 from forecaster.evaluation.metrics import Scores
+from forecaster.fitting.classes import fit_classes, resolve_classes
 from forecaster.fitting.fit import fit_panel, resolve, with_found_cycles
-from forecaster.fitting.labels import fit_labels, resolve_labels
 from forecaster.fitting.mixture import NETWORK_WEIGHTS
 from forecaster.fitting.train import TrainingContext
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.predictor import Predictor
-from forecaster.model.label_network import LabelEnsemble
+from forecaster.model.class_network import ClassEnsemble
 from forecaster.panel.build import open_panel
 from forecaster.panel.categories import recoded
 from forecaster.panel.panel import Panel
@@ -83,10 +83,10 @@ class Evaluator:
         self._scores: Callable[[Artifact[Any]], TrialScores]
         if plan.config.data.label is not None:
             self.description = (
-                "fitted to the table and scored by log_loss on labels that are held out in turn"
+                "fitted to the table and scored by log_loss on series that are held out in turn"
             )
-            self._resolve, self._fit = partial(resolve_labels, panel), partial(fit_labels, panel)
-            self._scores = _label_scores
+            self._resolve, self._fit = partial(resolve_classes, panel), partial(fit_classes, panel)
+            self._scores = _class_scores
             return
         self.cutoffs = cutoffs = scored_cutoffs(panel, plan.config)
         seen, text = with_found_cycles(panel.until(cutoffs[0]), plan.config), panel.calendar.text
@@ -157,7 +157,7 @@ class Evaluator:
         return values
 
 
-def _label_scores(artifact: Artifact[LabelEnsemble]) -> TrialScores:
+def _class_scores(artifact: Artifact[ClassEnsemble]) -> TrialScores:
     scores = artifact.metrics["validation"]["scores"]
     network = NETWORK if artifact.metrics["network_weight"] == 0 else MODEL
     return scores, (scores[MODEL]["log_loss"],), (scores[network]["log_loss"],)

@@ -141,8 +141,8 @@ def test_a_champion_that_is_no_model_of_ours_stays_until_a_person_decides(place,
     made = publish(poor, "shop", LOCAL)
     assert made.version == 2 and not made.is_champion
     assert made.sentence.startswith(
-        "shop version 2 is registered, version 1 stays the champion: it is no model that this version "
-        "can read (models:/shop/1: cannot be fetched"
+        "shop version 2 is registered, version 1 stays the champion: this version cannot read "
+        "it (models:/shop/1: cannot be fetched"
     )
 
 

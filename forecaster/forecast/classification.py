@@ -1,4 +1,4 @@
-"""Artifact + panel → labels of series or of steps, vectors of series, and the steps that mattered.
+"""Artifact + panel → classes of series or of steps, vectors of series, and the steps that mattered.
 
 Long series are read in windows that overlap by half; the probabilities of a step are the mean over its
 windows, those in whose middle it lies counting most.
@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from forecaster.arguments import Label, typed
+from forecaster.arguments import SeriesName, typed
 from forecaster.errors import DataError, number_of
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.plots import figure_svg
@@ -28,7 +28,7 @@ from forecaster.forecast.result import Result
 from forecaster.forecast.runner import Progress, Runner, batch_size
 from forecaster.forecast.task import Totals
 from forecaster.forecast.writer import html_page, write_drawing
-from forecaster.model.label_network import LabelEnsemble
+from forecaster.model.class_network import ClassEnsemble
 from forecaster.panel.audit import audit_panel
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import PolarsFrame
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Floats = NDArray[np.float64]
-LabelArtifact = Artifact[LabelEnsemble]
+ClassArtifact = Artifact[ClassEnsemble]
 Compute = Callable[[Inputs], Tensor]
 OK, NO_VALUE = "ok", "no value observed"
 _HIDDEN = 10
@@ -49,30 +49,30 @@ _HIDDEN = 10
 
 
 @dataclass(frozen=True, repr=False)
-class Labelling(Result):
+class Classification(Result):
     """Probabilities of the classes of each series, or of each of its steps."""
 
     panel: Panel
     """The table; its rows are keys of the result."""
     classes: tuple[str, ...]
-    """[G] labels in words."""
+    """[G] classes in words."""
     dtype: str
-    """Of the labels of the training table."""
+    """Of the classes of the training table."""
     probabilities: Floats
-    """[N, G] of series, or [R, G] of steps; NaN where there is nothing to label."""
+    """[N, G] of series, or [R, G] of steps; NaN where there is nothing to classify."""
     per_step: bool
-    """Whether each step has a label."""
+    """Whether each step has a class."""
     findings: tuple[Finding, ...] = ()
     """What the audit of the table found, worst first."""
 
     @property
     def known(self) -> NDArray[np.bool_]:
-        """[N] or [R] whether there is a label."""
+        """[N] or [R] whether there is a class."""
         return ~np.isnan(self.probabilities[:, 0])
 
     @property
     def code(self) -> Int64:
-        """[N] or [R] number of the label among the classes; −1 = none."""
+        """[N] or [R] number of the class among the classes; −1 = none."""
         return np.where(self.known, np.nan_to_num(self.probabilities).argmax(axis=1), -1)
 
     @property
@@ -81,7 +81,7 @@ class Labelling(Result):
         return self.rows_with()
 
     def rows_with(self, **more: Sequence[Any]) -> PolarsFrame:
-        """Returns the rows with further columns before the label."""
+        """Returns the rows with further columns before `label`."""
         panel = self.panel
         made = {
             **more,
@@ -95,30 +95,30 @@ class Labelling(Result):
 
     @property
     def lost(self) -> tuple[int, str]:
-        """How many series or steps have no label, and why."""
+        """How many series or steps have no class, and why."""
         count = int((~self.known).sum())
         return count, NO_VALUE if count else ""
 
     @property
     def report(self) -> str:
-        """One line: how many series or steps have each label."""
+        """One line: how many series or steps have each class."""
         count = np.bincount(self.code[self.known], minlength=len(self.classes)).tolist()
         named = [f"{n:,} {word}" for word, n in zip(self.classes, count, strict=True) if n]
         words = ", ".join(named) or "none"
-        return labels_line(self.panel.n_series, len(self.known), words, self.lost)
+        return predictions_line(self.panel.n_series, len(self.known), words, self.lost)
 
     def plot(self) -> Figure:
-        """Returns a figure of the first few series, with their labels or the label of each step."""
-        from forecaster.forecast.label_plots import plot_labels
+        """Returns a figure of the first few series, with their classes or the class of each step."""
+        from forecaster.forecast.class_plots import plot_classes
 
-        return plot_labels(self)
+        return plot_classes(self)
 
 
-def labels_line(n_series: int, count: int, words: str, lost: tuple[int, str]) -> str:
-    """Returns one line: how many series and labels, which, and how many are missing and why."""
-    line = f"{number_of(n_series, 'series', 'series')}, {number_of(count, 'label')}"
+def predictions_line(n_series: int, count: int, words: str, lost: tuple[int, str]) -> str:
+    """Returns one line: how many series and classes, which, and how many are missing and why."""
+    line = f"{number_of(n_series, 'series', 'series')}, {number_of(count, 'prediction')}"
     line += f": {words}" if words else ""
-    return line + (f"; {lost[0]:,} without a label: {lost[1]}" if lost[0] else "")
+    return line + (f"; {lost[0]:,} without a prediction: {lost[1]}" if lost[0] else "")
 
 
 def words_of(classes: Sequence[str], code: Int64, dtype: str) -> list[Any]:
@@ -144,12 +144,12 @@ def series_hashes(panel: Panel) -> Int64:
     """
     found = np.zeros((panel.n_series, 4), np.int64)
     has_key = panel.keys.width > 0 or panel.schema.time is not None
-    for series, (label, (first, last)) in enumerate(
-        zip(panel.labels, panel.observed_ends, strict=True)
+    for series, (name, (first, last)) in enumerate(
+        zip(panel.series_names, panel.observed_ends, strict=True)
     ):
         values = panel.values[first : last + 1, : panel.n_channels] + 0.0  # no -0.0
         content = np.where(np.isnan(values), np.nan, values).astype("<f8").tobytes()
-        key = (label if panel.keys.width else "").encode() if has_key else content
+        key = (name if panel.keys.width else "").encode() if has_key else content
         found[series] = _hash(key), _hash(content), panel.time[first], panel.time[last]
     return found
 
@@ -158,44 +158,44 @@ def _hash(content: bytes) -> int:
     return int.from_bytes(hashlib.sha256(content).digest()[:8], "little", signed=True)
 
 
-class LabelTask:
-    """Labels, as the task of a batch prediction."""
+class ClassTask:
+    """Classes, as the task of a batch prediction."""
 
-    def audited(self, panel: Panel, artifact: LabelArtifact, only: Only) -> tuple[Panel, list[Finding]]:
+    def audited(self, panel: Panel, artifact: ClassArtifact, only: Only) -> tuple[Panel, list[Finding]]:
         panel = panel.only(only)
-        return panel, audit_panel(panel, labels=True)
+        return panel, audit_panel(panel, classes=True)
 
     def predict(
-        self, artifact: LabelArtifact, device: str | None = None, lanes: int | None = None
-    ) -> Callable[[Panel], Labelling]:
-        return Labeller(artifact, device, lanes).label
+        self, artifact: ClassArtifact, device: str | None = None, lanes: int | None = None
+    ) -> Callable[[Panel], Classification]:
+        return ClassPredictor(artifact, device, lanes).predict
 
     def terms(self, panel: Panel) -> dict[str, Any]:
         return {}
 
     def report(self, panel: Panel, totals: Totals, findings: Sequence[Finding]) -> str:
-        return labels_line(totals.series, totals.rows, "", totals.lost)
+        return predictions_line(totals.series, totals.rows, "", totals.lost)
 
     def none_predicted(self, panel: Panel, totals: Totals) -> None:
-        """Returns no error: a table without values has no labels, and says so in `status`."""
+        """Returns no error: a table without values has no classes, and says so in `status`."""
 
 
-class Labeller:
-    """Labels series with one artifact."""
+class ClassPredictor:
+    """Classifies series with one artifact."""
 
-    def __init__(self, artifact: LabelArtifact, on: str | None = None, lanes: int | None = None):
+    def __init__(self, artifact: ClassArtifact, on: str | None = None, lanes: int | None = None):
         """Takes a model; device and batches in parallel as `Runner`."""
         self.artifact = artifact
         self._runner = Runner(artifact, on, lanes)
         self._ensemble = self._runner.ensemble
 
-    def label(self, panel: Panel, progress: Progress | None = None) -> Labelling:
-        """Returns the labels of all series of a panel that has been audited."""
-        return self._labellings(panel, self._ensemble, 1, progress)[0]
+    def predict(self, panel: Panel, progress: Progress | None = None) -> Classification:
+        """Returns the classes of all series of a panel that has been audited."""
+        return self._classifications(panel, self._ensemble, 1, progress)[0]
 
-    def label_by_parts(self, panel: Panel) -> list[Labelling]:
-        """Returns the labels by the model, by its networks alone and by its random kernels alone."""
-        return self._labellings(panel, self._ensemble.beside_parts, 3)
+    def predict_by_parts(self, panel: Panel) -> list[Classification]:
+        """Returns the classes by the model, by its networks alone and by its random kernels alone."""
+        return self._classifications(panel, self._ensemble.beside_parts, 3)
 
     def vectors(self, panel: Panel) -> Floats:
         """Returns [N, D] a vector of each series, of its last `context_length` steps; NaN without a value.
@@ -206,7 +206,7 @@ class Labeller:
         return self._of_series(panel, self._ensemble.embed)
 
     def importance(self, panel: Panel, series: int) -> tuple[Floats, Floats]:
-        """Returns what each step adds to the log-probability of a series' label, and its probabilities.
+        """Returns what each step adds to the log-probability of a series' class, and its probabilities.
 
         A stretch of steps is hidden at a time; steps that are hidden together share the difference.
 
@@ -227,18 +227,18 @@ class Labeller:
             found = self._ensemble(inputs).double().cpu()
         if self._ensemble.per_step:
             found = found[:, -own:].mean(dim=1)
-        label = int(found[0].argmax())
-        logs = found[:, label].clamp(min=1e-9).log()
+        predicted = int(found[0].argmax())
+        logs = found[:, predicted].clamp(min=1e-9).log()
         effect = np.full(length, np.nan)
         for row, begin in enumerate(edges, start=1):
             stop = min(int(begin) + size, length)
             effect[begin:stop] = float(logs[0] - logs[row]) / (stop - int(begin))
         return effect, found[0].numpy()
 
-    def _labellings(
+    def _classifications(
         self, panel: Panel, compute: Compute, models: int, progress: Progress | None = None
-    ) -> list[Labelling]:
-        """Returns the labels by each of some models, whose probabilities `compute` puts side by side."""
+    ) -> list[Classification]:
+        """Returns the classes by each of some models, whose probabilities `compute` puts side by side."""
         schema, classes, per_step = self.artifact.schema, self.artifact.classes, self._ensemble.per_step
         width = models * len(classes)
         found = [np.zeros((0, width))]
@@ -250,7 +250,7 @@ class Labeller:
                 progress(first + part.n_series, panel.n_series)
         dtype = schema.dtypes.get(schema.label or "", "String")
         each = np.split(np.concatenate(found), models, axis=1)
-        return [Labelling(panel, classes, dtype, own, per_step) for own in each]
+        return [Classification(panel, classes, dtype, own, per_step) for own in each]
 
     def _of_series(self, panel: Panel, compute: Compute) -> Floats:
         """Returns what is computed of the last window of each series: [N, _]; NaN without a value."""
@@ -293,8 +293,8 @@ class Labeller:
 
 
 @dataclass(frozen=True, repr=False)
-class LabelExplanation(Result):
-    """What each step of a series adds to the log-probability of its label."""
+class ClassExplanation(Result):
+    """What each step of a series adds to the log-probability of its class."""
 
     panel: Panel
     series: int
@@ -302,7 +302,7 @@ class LabelExplanation(Result):
     label: str
     probability: float
     effect: Floats
-    """[steps] of the last steps of the series; negative where the label is likelier without them."""
+    """[steps] of the last steps of the series; negative where the class is likelier without them."""
 
     @property
     def rows(self) -> PolarsFrame:
@@ -315,13 +315,13 @@ class LabelExplanation(Result):
 
     @property
     def report(self) -> str:
-        """One line: the label, its probability, and the steps that matter most."""
+        """One line: the class, its probability, and the steps that matter most."""
         end = int(self.panel.indptr[self.series + 1])
         alike = np.flatnonzero(self.effect == np.nanmax(self.effect))
         times = self.panel.time[end - len(self.effect) + alike[[0, -1]]]
         first, last = (self.panel.calendar.text(int(time)) for time in times)
         return (
-            f"{self.panel.labels[self.series]}: {self.label}, probability {self.probability:.3f}; the "
+            f"{self.panel.series_names[self.series]}: {self.label}, probability {self.probability:.3f}; the "
             f"steps from {first} to {last} matter most"
         )
 
@@ -335,18 +335,18 @@ class LabelExplanation(Result):
         write_drawing(Path(path), self.plot, self._page)
 
     def _page(self) -> str:
-        picture = figure_svg(self.plot(), "the series, and what each step adds to its label")
-        return html_page("Label", f"<h1>{escape(self.label)}</h1><p>{escape(self.report)}</p>{picture}")
+        picture = figure_svg(self.plot(), "the series, and what each step adds to its class")
+        return html_page("Class", f"<h1>{escape(self.label)}</h1><p>{escape(self.report)}</p>{picture}")
 
     def plot(self) -> Figure:
         """Returns a figure of the series and of the effect of its steps."""
-        from forecaster.forecast.label_plots import plot_importance
+        from forecaster.forecast.class_plots import plot_importance
 
-        title = f"{self.panel.labels[self.series]}: {self.label} ({100 * self.probability:.0f} %)"
+        title = f"{self.panel.series_names[self.series]}: {self.label} ({100 * self.probability:.0f} %)"
         return plot_importance(self.panel, self.series, self.effect, title)
 
 
-def explain_label(artifact: LabelArtifact, panel: Panel, only: Label | None) -> LabelExplanation:
+def explain_class(artifact: ClassArtifact, panel: Panel, only: SeriesName | None) -> ClassExplanation:
     """Returns which steps of a series mattered; see `Classifier.explain`.
 
     Raises:
@@ -354,8 +354,8 @@ def explain_label(artifact: LabelArtifact, panel: Panel, only: Label | None) -> 
     """
     series = panel.one_series(only)
     if panel.last_observed[series] < 0:
-        raise DataError(f"{panel.name}: series '{panel.labels[series]}': {NO_VALUE}")
-    effect, probabilities = Labeller(artifact).importance(panel, series)
+        raise DataError(f"{panel.name}: series '{panel.series_names[series]}': {NO_VALUE}")
+    effect, probabilities = ClassPredictor(artifact).importance(panel, series)
     best = int(probabilities.argmax())
     word = artifact.classes[best]
-    return LabelExplanation(panel, series, word, float(probabilities[best]), effect[~np.isnan(effect)])
+    return ClassExplanation(panel, series, word, float(probabilities[best]), effect[~np.isnan(effect)])

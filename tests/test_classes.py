@@ -1,4 +1,4 @@
-"""Labels of series and of steps: fit, predict, backtest, explain, embed, and what is refused."""
+"""Classes of series and of steps: fit, predict, backtest, explain, embed, and what is refused."""
 
 import hashlib
 import itertools
@@ -15,9 +15,9 @@ from torch.nn.functional import one_hot
 
 import forecaster as fc
 from forecaster.config import config_from
-from forecaster.evaluation.label_scores import label_scores
-from forecaster.fitting.labels import resolve_labels
-from forecaster.forecast.labelling import Labeller, series_hashes
+from forecaster.evaluation.class_scores import class_scores
+from forecaster.fitting.classes import resolve_classes
+from forecaster.forecast.classification import ClassPredictor, series_hashes
 from forecaster.model.random_kernels import KERNELS, PENALTIES, TAPS, RandomKernels
 from forecaster.panel.build import open_panel
 from forecaster.windows.store import WindowStore
@@ -88,7 +88,7 @@ def test_each_series_has_one_row_keyed_as_the_table_with_probabilities(classifie
     assert (found.set_index("id")["label"] == truth).mean() >= 0.9
 
 
-def test_labels_in_the_table_to_label_change_nothing(classifier):
+def test_classes_in_the_table_to_classify_change_nothing(classifier):
     table = waves(1)
     noise = table.assign(kind=np.random.default_rng(0).integers(0, 99, len(table)))
     plain = classifier.predict(table.drop(columns="kind")).frame
@@ -115,8 +115,8 @@ def test_polars_in_polars_out_and_a_saved_model_says_the_same(classifier, tmp_pa
     assert isinstance(found.frame, pl.DataFrame)
     assert found.frame.equals(classifier.predict(table).frame)
     assert again.config.data.label == "kind" and again.config.horizon is None
-    found.write(tmp_path / "labels.csv")
-    assert pl.read_csv(tmp_path / "labels.csv").height == 24
+    found.write(tmp_path / "classes.csv")
+    assert pl.read_csv(tmp_path / "classes.csv").height == 24
 
 
 def test_a_series_without_a_value_and_one_of_a_single_step_have_rows_too(classifier):
@@ -142,7 +142,7 @@ def test_members_and_kernels_are_averaged_as_written(classifier):
     assert len(networks) == 5 and torch.allclose(ensemble(inputs), wanted, atol=1e-6)
 
 
-def test_a_store_is_labelled_as_its_table(classifier, tmp_path):
+def test_a_store_is_classified_as_its_table(classifier, tmp_path):
     table = waves(1)
     fc.convert(table, tmp_path / "with", **ROLES, quiet=True)
     found = classifier.predict(str(tmp_path / "with")).rows
@@ -171,7 +171,7 @@ def test_planted_faults_are_found(step_classifier):
 def test_steps_of_a_long_series_are_the_weighted_mean_of_the_windows_that_hold_them(step_classifier):
     artifact = step_classifier.artifact
     panel = open_panel(machines(1, 1, 150), artifact.plan.data, schema=artifact.schema)
-    found = Labeller(artifact).label(panel).probabilities
+    found = ClassPredictor(artifact).predict(panel).probabilities
     store = WindowStore(panel, artifact.plan.model, 0)
     total, weight = np.zeros((150, 3)), np.zeros(150)
     for end in range(149, -1, -32):
@@ -195,7 +195,7 @@ def test_scores_equal_counting_by_hand():
     random = np.random.default_rng(0)
     probabilities = random.dirichlet(np.ones(3), 200)
     code = random.integers(1, 6, 200)  # classes 4 and 5 are not the model's
-    found = label_scores(probabilities, code)
+    found = class_scores(probabilities, code)
     guess = probabilities.argmax(1) + 1
     assert found["accuracy"] == pytest.approx((guess == code).mean())
     recalls = [(guess[code == k] == k).mean() for k in (1, 2, 3)] + [0, 0]
@@ -218,7 +218,7 @@ def test_scores_equal_counting_by_hand():
     assert found["calibration_error"] == pytest.approx(error)
 
 
-def test_a_backtest_has_the_truth_beside_each_label(classifier, tmp_path):
+def test_a_backtest_has_the_truth_beside_each_class(classifier, tmp_path):
     backtest = classifier.backtest(waves(1), tracking=False)
     assert [*backtest.scores] == ["forecaster", "network", "random kernels", "majority class"]
     frame = backtest.frame
@@ -227,7 +227,7 @@ def test_a_backtest_has_the_truth_beside_each_label(classifier, tmp_path):
     assert backtest.confusion.sum() == 24 and backtest.confusion[0].sum() == 0
     assert backtest.scores["majority class"]["accuracy"] == 0.5
     backtest.report(tmp_path / "page.html")
-    assert "true label" in (tmp_path / "page.html").read_text()
+    assert "true class" in (tmp_path / "page.html").read_text()
 
 
 def test_a_class_that_only_the_scored_table_has_counts_as_an_error(classifier):
@@ -241,7 +241,7 @@ def test_a_class_that_only_the_scored_table_has_counts_as_an_error(classifier):
 
 def test_one_wrong_of_eight_that_is_of_an_unknown_class_is_no_perfect_score():
     code = np.array([1, 1, 1, 1, 2, 2, 2, 3])
-    found = label_scores(np.eye(2)[[0, 0, 0, 0, 1, 1, 1, 1]], code)
+    found = class_scores(np.eye(2)[[0, 0, 0, 0, 1, 1, 1, 1]], code)
     assert found["accuracy"] == 7 / 8
     assert found["balanced_accuracy"] == pytest.approx((1 + 1 + 0) / 3)
     assert found["macro_F1"] == pytest.approx((1 + 2 * 3 / 7 + 0) / 3)
@@ -257,7 +257,7 @@ def test_each_unknown_class_is_one_and_has_its_own_word_and_count(classifier, tm
     assert [own[series] for series in ("s0", "s1", "s2", "s3")] == [7, 9, 7, 2]
     right = sum(backtest.confusion[kind, kind - 1] / backtest.confusion[kind].sum() for kind in (1, 2))
     assert backtest.scores["forecaster"]["balanced_accuracy"] == pytest.approx(right / 4)
-    # A table of any kind, with the column of labels under another name.
+    # A table of any kind, with the class column under another name.
     fc.convert(table, tmp_path / "store", **ROLES, quiet=True)
     for same, options in (
         (str(tmp_path / "store"), {}),
@@ -288,12 +288,13 @@ def _with_later_rows(table):
     return pd.concat([table, table.assign(step=table["step"] + 40)])
 
 
-def _relabelled(table):
+def _of_other_classes(table):
     return _renamed(table).assign(kind=3 - table["kind"])
 
 
 @pytest.mark.parametrize(
-    "changed", [_renamed, _without_a_cell, _without_rows, _with_later_rows, _relabelled, pl.from_pandas]
+    "changed",
+    [_renamed, _without_a_cell, _without_rows, _with_later_rows, _of_other_classes, pl.from_pandas],
 )
 def test_a_series_that_the_fit_has_seen_is_never_scored(classifier, changed):
     some = waves()[waves()["id"].isin(["s2", "s5", "s6"])].reset_index(drop=True)
@@ -339,7 +340,7 @@ def test_a_picture_that_cannot_be_drawn_costs_no_scores(tmp_path, monkeypatch, c
     def plot(self):
         raise fc.ConfigError("no matplotlib")
 
-    monkeypatch.setattr("forecaster.evaluation.label_backtest.LabelBacktest.plot", plot)
+    monkeypatch.setattr("forecaster.evaluation.class_backtest.ClassBacktest.plot", plot)
     assert tracked.backtest(waves(1)).scores["forecaster"]["accuracy"] > 0
     assert "no backtest.png: no matplotlib; the scores are complete" in capsys.readouterr().err
 
@@ -448,7 +449,7 @@ def test_scores_without_a_fold_equal_a_ridge_solved_without_it():
 def test_folds_hold_whole_units_and_spread_each_class(table):
     config = config_from(SMALL, None, ROLES)
     panel = open_panel(table, config.data)
-    _, folds = resolve_labels(panel, config)
+    _, folds = resolve_classes(panel, config)
     assert folds.panel.n_rows == panel.n_rows and folds.count == 5
     for kind in np.unique(folds.code):
         count = np.bincount(folds.fold[folds.code == kind], minlength=5)
@@ -464,7 +465,7 @@ def test_folds_hold_whole_units_and_spread_each_class(table):
 # Explain and embed
 
 
-def test_explain_says_which_steps_the_label_rests_on(step_classifier, classifier, tmp_path):
+def test_explain_says_which_steps_the_class_rests_on(step_classifier, classifier, tmp_path):
     table = waves(1)
     found = classifier.explain(table, only="s1")
     rows = found.frame
@@ -507,7 +508,7 @@ def _continuous(table):
         (_continuous, "different numbers, which look continuous.*pass `target` kind"),
     ],
 )
-def test_labels_that_cannot_be_meant_are_refused(changed, message):
+def test_classes_that_cannot_be_meant_are_refused(changed, message):
     with pytest.raises(fc.DataError, match=message):
         fc.fit(changed(waves()), **ROLES, config=SMALL, tracking=False, quiet=True)
 
@@ -516,18 +517,18 @@ def test_what_only_forecasts_have_is_refused(classifier):
     with pytest.raises(fc.ConfigError, match="horizon 5: expected none with `label` kind"):
         fc.fit(waves(), 5, **ROLES, tracking=False, quiet=True)
     with pytest.raises(
-        fc.ConfigError, match=r"`budget`: a fit to labels .`label` kind. has no such option"
+        fc.ConfigError, match=r"`budget`: a classifier .`label` kind. has no such option"
     ):
         fc.fit(waves(), **ROLES, budget="5s", tracking=False, quiet=True)
     with pytest.raises(fc.ConfigError, match="head binned, stride 2: expected none with `label` kind"):
         config = {"model": {"head": "binned"}, "fit": {"stride": 2}}
         fc.fit(waves(), **ROLES, config=config, tracking=False, quiet=True)
     assert classifier.config.replaced(fit={"steps": 4}).model.head == "quantile"
-    with pytest.raises(fc.ConfigError, match="expected a saved model and a table with labels"):
+    with pytest.raises(fc.ConfigError, match="expected a saved classifier and a table with classes"):
         fc.backtest(waves(), **ROLES, tracking=False)
     with pytest.raises(fc.ConfigError, match="series that the fit has not seen, found 24"):
         classifier.backtest(waves(), tracking=False)
-    with pytest.raises(fc.DataError, match="expected labels in column 'kind', found none"):
+    with pytest.raises(fc.DataError, match="expected classes in column 'kind', found none"):
         classifier.backtest(waves(1).drop(columns="kind"), tracking=False)
     with pytest.raises(fc.DataError, match=r"no column 'y' \(a target"):
         classifier.predict(waves(1).drop(columns="y"))
@@ -536,11 +537,11 @@ def test_what_only_forecasts_have_is_refused(classifier):
 # Many series, and searches
 
 
-def test_a_table_of_many_series_is_labelled_in_parts_and_resumed(classifier, tmp_path):
+def test_a_table_of_many_series_is_classified_in_parts_and_resumed(classifier, tmp_path):
     one, many = waves(1, 3), []
     for number in range(1100):
         many.append(one[one["id"] == f"s{number % 3}"].head(20).assign(id=f"t{number:04}"))
-    table, out = pd.concat(many), tmp_path / "labels.parquet"
+    table, out = pd.concat(many), tmp_path / "classes.parquet"
     whole = classifier.predict(table)
 
     def stop(done: int, total: int) -> None:
@@ -550,9 +551,9 @@ def test_a_table_of_many_series_is_labelled_in_parts_and_resumed(classifier, tmp
         classifier.predict_to(out, table, progress=stop)
     assert not out.exists()
     done = classifier.predict_to(out, table)
-    assert (done.there, done.made, done.report) == (1, 1, "1,100 series, 1,100 labels")
+    assert (done.there, done.made, done.report) == (1, 1, "1,100 series, 1,100 predictions")
     assert pl.read_parquet(out).equals(whole.rows)
-    assert [file.name for file in tmp_path.iterdir()] == ["labels.parquet"]
+    assert [file.name for file in tmp_path.iterdir()] == ["classes.parquet"]
     assert done.first().panel.n_series < 20
     for part in ("1/2", "2/2"):
         classifier.predict_to(tmp_path / "twin.csv", table, shard=part)
@@ -561,16 +562,16 @@ def test_a_table_of_many_series_is_labelled_in_parts_and_resumed(classifier, tmp
     assert (tmp_path / "twin.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
 
 
-def test_a_large_table_without_labels_is_converted(classifier, tmp_path, monkeypatch):
+def test_a_large_table_without_classes_is_converted(classifier, tmp_path, monkeypatch):
     table = waves(1).drop(columns="kind")
     table.to_parquet(tmp_path / "waves.parquet")
     monkeypatch.setattr("forecaster.runs.batch_predict.free_memory", lambda: 0.0)
-    classifier.predict_to(tmp_path / "labels.parquet", tmp_path / "waves.parquet")
-    assert pl.read_parquet(tmp_path / "labels.parquet").equals(classifier.predict(table).rows)
+    classifier.predict_to(tmp_path / "classes.parquet", tmp_path / "waves.parquet")
+    assert pl.read_parquet(tmp_path / "classes.parquet").equals(classifier.predict(table).rows)
 
 
 @pytest.mark.slow
-def test_processes_label_as_one_does(step_classifier, tmp_path):
+def test_processes_classify_as_one_does(step_classifier, tmp_path):
     table = pd.concat(machines(5, 1, 70).assign(id=f"m{number:04}") for number in range(1030))
     for devices in (None, 2):
         step_classifier.predict_to(tmp_path / f"{devices}.parquet", table, devices=devices)
@@ -578,7 +579,7 @@ def test_processes_label_as_one_does(step_classifier, tmp_path):
     assert one.read_bytes() == two.read_bytes()
 
 
-def test_a_search_ranks_settings_by_held_out_labels(tmp_path):
+def test_a_search_ranks_settings_by_held_out_series(tmp_path):
     space = {"model.width": {"choice": [8, 16]}}
     options = dict(config=SMALL, tracking=False, quiet=True, storage=tmp_path / "study.journal")
     study = fc.tune(waves(), trials=2, space=space, **ROLES, **options)
@@ -587,14 +588,12 @@ def test_a_search_ranks_settings_by_held_out_labels(tmp_path):
     assert trials["log_loss"].notna().all() and set(trials["state"]) == {"finished"}
     scores = study.model.artifact.metrics["validation"]["scores"]["forecaster"]
     assert study.best_value == scores["log_loss"] == trials["log_loss"].min()
-    with pytest.raises(
-        fc.ConfigError, match=r"model.decoder_layers: a fit to labels has no such setting"
-    ):
+    with pytest.raises(fc.ConfigError, match=r"model.decoder_layers: a classifier has no such setting"):
         fc.tune(waves(), space={"model.decoder_layers": {"int": [1, 2]}}, **ROLES, **options)
     with pytest.raises(fc.ConfigError, match="metrics=WQL: expected one of log_loss"):
         fc.tune(waves(), metrics="WQL", **ROLES, **options)
     with pytest.raises(
-        fc.ConfigError, match=r"`until`: a search for labels .`label` kind. has no such"
+        fc.ConfigError, match=r"`until`: a search for a classifier .`label` kind. has no such"
     ):
         fc.tune(waves(), until="20", **ROLES, **options)
 
@@ -608,23 +607,23 @@ def test_the_shell_has_the_same_verbs(tmp_path, monkeypatch, shell):
     roles = [f"--{role}={name}" for role, name in ROLES.items()]
     sets = ["--set", "model.width=8", "--set", "model.heads=2", "--set", "fit.steps=2"]
     code, out, _ = shell("fit", "train.csv", *roles, *sets, "--out", "m", "--no-tracking")
-    assert code == 0 and "a label per series · 2 classes: 1, 2" in out and "held-out accuracy" in out
-    code, out, _ = shell("predict", "m", "test.csv", "--out", "labels.csv")
-    assert code == 0 and "24 series, 24 labels" in out
-    assert pl.read_csv("labels.csv").columns == ["id", "label", "p_1", "p_2", "status"]
+    assert code == 0 and "a class per series · 2 classes: 1, 2" in out and "held-out accuracy" in out
+    code, out, _ = shell("predict", "m", "test.csv", "--out", "classes.csv")
+    assert code == 0 and "24 series, 24 predictions" in out
+    assert pl.read_csv("classes.csv").columns == ["id", "label", "p_1", "p_2", "status"]
     code, out, _ = shell("backtest", "m", "test.csv", "--no-tracking", "--plot", "scores.png")
-    assert code == 0 and "balanced_accuracy" in out and "true label" in out
+    assert code == 0 and "balanced_accuracy" in out and "true class" in out
     code, out, _ = shell("explain", "m", "test.csv", "--only", "s1", "--out", "steps.png")
     assert code == 0 and "matter most" in out
     code, _, err = shell("predict", "m", "test.csv", "--horizon", "3")
-    assert code == 2 and "--horizon: a model of labels has no such option" in err
+    assert code == 2 and "--horizon: a classifier has no such option" in err
     code, _, err = shell("detect", "m", "test.csv", "--out", "d.csv")
     assert code == 2 and "expects a model that forecasts" in err
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # MLflow's own
-def test_a_registered_model_labels_by_mlflow_too(classifier, tmp_path, monkeypatch):
+def test_a_registered_model_classifies_by_mlflow_too(classifier, tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'runs.db'}")
     from mlflow.pyfunc import load_model
 
@@ -636,11 +635,11 @@ def test_a_registered_model_labels_by_mlflow_too(classifier, tmp_path, monkeypat
 
 @pytest.mark.slow
 def test_the_page_shows_what_runs():
-    page = (Path(__file__).parents[1] / "docs" / "labels.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[1] / "docs" / "classes.md").read_text(encoding="utf-8")
     names: dict[str, object] = {}
     exec(page.split("```python\n")[1].split("```")[0], names)
     assert (
-        names["labels"]["label"].tolist()
+        names["classes"]["label"].tolist()
         == names["test"].groupby("id", sort=False)["kind"].first().tolist()
     )
     near = names["distance"].drop("s30").nsmallest(3).index

@@ -1,11 +1,11 @@
-"""Labels of series and of steps: scores on test tables, over seeds, beside simple methods.
+"""Classes of series and of steps: scores on test tables, over seeds, beside simple methods.
 
-    python benchmarks/labels.py --root FOLDER GunPoint ItalyPowerDemand JapaneseVowels --seeds 3
-    python benchmarks/labels.py --faults
+    python benchmarks/classes.py --root FOLDER GunPoint ItalyPowerDemand JapaneseVowels --seeds 3
+    python benchmarks/classes.py --faults
 
 Each NAME is a pair of long tables, NAME-train.csv and NAME-test.csv, with the columns series, step and
-label; fits have default settings. `--faults` plants faults in a table of its own, one label per step, and
-compares the labels with the band that a forecast has one step ahead (`detect`).
+label; fits have default settings. `--faults` plants faults in a table of its own, one class per step, and
+compares the classes with the band that a forecast has one step ahead (`detect`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def planted(seed: int, machines: int, steps: int = 900) -> pd.DataFrame:
 
 
 def faults() -> None:
-    """Prints the F1 of faulty steps, by labels and by bands."""
+    """Prints the F1 of faulty steps, by classes and by bands."""
     train, test = planted(0, 8), planted(1, 4)
     begun = time.perf_counter()
     model = fc.fit(train, **ROLES, tracking=False, quiet=True)
@@ -58,7 +58,7 @@ def faults() -> None:
     plain = {"series": "series", "time": "step", "target": ["x", "y"], "past": []}
     bands = fc.fit(train.drop(columns="label"), 1, **plain, tracking=False, quiet=True)
     rows = bands.detect(test.drop(columns="label")).frame
-    outside = rows.assign(outside=rows["label"].isin(["above", "below"]))
+    outside = rows.assign(outside=rows["anomaly"].isin(["above", "below"]))
     outside = outside.groupby(["series", "step"])["outside"].any()
     keys = pd.MultiIndex.from_frame(test[["series", "step"]])
     by_band = outside.reindex(keys).fillna(False).to_numpy()

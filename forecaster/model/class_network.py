@@ -1,8 +1,8 @@
-"""Networks that label series or steps: the encoder of the forecasts, and a head of classes.
+"""Networks that classify series or steps: the encoder of the forecasts, and a head of classes.
 
-    context ─▶ scale ─▶ patches + time encodings ─▶ ENCODER ─┬─▶ attention of one query ─▶ a label per series
-                                                             └─▶ mean over channels ─────▶ a label per step
-    context ─▶ random convolution kernels + ridge ─▶ labels of either kind
+    context ─▶ scale ─▶ patches + time encodings ─▶ ENCODER ─┬─▶ attention of one query ─▶ a class per series
+                                                             └─▶ mean over channels ─────▶ a class per step
+    context ─▶ random convolution kernels + ridge ─▶ classes of either kind
     probability = network weight · mean of the networks + rest · random kernels, each with its temperature
 
 Axes: B window · L context · C channel · M token · D width · G class · P class of each model.
@@ -37,7 +37,7 @@ _NOISE = 0.05  # standard deviation, spreads
 _HIDDEN = 0.1  # of the steps, side by side
 
 
-class LabelScaler(nn.Module):
+class ClassScaler(nn.Module):
     """Scales channels by the mean and spread of their training rows: levels may tell classes apart."""
 
     def __init__(self, channels: int):
@@ -54,8 +54,8 @@ class LabelScaler(nn.Module):
         return torch.where(inputs.observed, self(inputs).apply(inputs.context), 0.0)
 
 
-class LabelNetwork(Trainable):
-    """Encoder with a head of classes; learns the label of a window, or of each of its steps."""
+class ClassNetwork(Trainable):
+    """Encoder with a head of classes; learns the class of a window, or of each of its steps."""
 
     experts: None = None
 
@@ -63,7 +63,7 @@ class LabelNetwork(Trainable):
         super().__init__()
         self.config, self.shape = config, shape
         self.per_step = config.head == "step_classes"
-        self.scale = LabelScaler(shape.channels)
+        self.scale = ClassScaler(shape.channels)
         self.embedding = Embedding(config, shape)
         tokens = self.embedding.context_tokens
         self.encoder = nn.ModuleList(EncoderLayer(config, tokens) for _ in range(config.encoder_layers))
@@ -129,7 +129,7 @@ class LabelNetwork(Trainable):
         inputs = batch.inputs
         if self.training:
             inputs = augmented(inputs, self.scaler.scale[inputs.channel], moves=not self.per_step)
-        code = batch.target if self.per_step else batch.target.amax(dim=1)  # 0 = no label
+        code = batch.target if self.per_step else batch.target.amax(dim=1)  # 0 = no class
         class_ = (code - 1).clamp(min=0)
         # The loss is of the logits before `forward` takes the class weights off them.
         logits = self(inputs).float() + self.class_weights.log()
@@ -145,7 +145,7 @@ def augmented(inputs: Inputs, spread: Float[Tensor, "B C"], moves: bool) -> Inpu
     Args:
         inputs: of training windows.
         spread: of each channel, data units.
-        moves: also stretch and shift time, which labels of steps do not allow.
+        moves: also stretch and shift time, which classes of steps do not allow.
     """
     context, observed = inputs.context, inputs.observed
     windows, length, channels = context.shape
@@ -171,16 +171,16 @@ def augmented(inputs: Inputs, spread: Float[Tensor, "B C"], moves: bool) -> Inpu
     return replace(inputs, context=context, observed=observed)
 
 
-class LabelEnsemble(nn.Module):
+class ClassEnsemble(nn.Module):
     """Probabilities of classes: networks of several folds, and random kernels."""
 
-    def __init__(self, networks: Sequence[LabelNetwork]):
+    def __init__(self, networks: Sequence[ClassNetwork]):
         """Takes networks of the same plan and shape."""
         super().__init__()
         self.networks = nn.ModuleList(networks)
         config, shape = networks[0].config, networks[0].shape
         self.per_step = networks[0].per_step
-        self.scale = LabelScaler(shape.channels)
+        self.scale = ClassScaler(shape.channels)
         self.kernels = RandomKernels(
             shape.channels, config.context_length, shape.classes, self.per_step
         )
@@ -188,7 +188,7 @@ class LabelEnsemble(nn.Module):
         """Of the networks and of the kernels: what their logits are divided by."""
         self.network_weight = nn.Buffer(torch.ones(()))
         self.class_share = nn.Buffer(torch.full((shape.classes,), 1 / shape.classes))
-        """[G] of the training labels."""
+        """[G] of the training samples."""
 
     def forward(self, inputs: Inputs) -> Float[Tensor, "B *L G"]:
         """Returns probabilities of the classes of each window, or [B, L, G] of each of its steps."""

@@ -1,6 +1,6 @@
-"""A model of labels scored on a table with the truth, beside its parts and the majority class.
+"""A classifier scored on a table with the truth, beside its parts and the majority class.
 
-Axes: N labelled series or step · G class.
+Axes: N classified series or step · G class.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.arguments import typed
+from forecaster.evaluation.class_scores import CLASS_METRICS, class_scores, confusion, reliability
 from forecaster.evaluation.comparison import MODEL
-from forecaster.evaluation.label_scores import LABEL_METRICS, confusion, label_scores, reliability
 from forecaster.evaluation.metrics import Scores
-from forecaster.forecast.label_plots import plot_scores
-from forecaster.forecast.labelling import Labelling
+from forecaster.forecast.class_plots import plot_scores
+from forecaster.forecast.classification import Classification
 from forecaster.forecast.plots import figure_svg
 from forecaster.forecast.result import Result
 from forecaster.forecast.writer import html_page, html_table, write_page
@@ -38,58 +38,58 @@ _SHOWN = 12
 
 
 @dataclass(frozen=True, repr=False)
-class LabelBacktest(Result):
-    """Probabilities of labels with the truth beside them, and scores."""
+class ClassBacktest(Result):
+    """Probabilities of classes with the truth beside them, and scores."""
 
-    labellings: Mapping[str, Labelling]
+    classifications: Mapping[str, Classification]
     """By model; "forecaster" first. All of the same table."""
     actual: Sequence[Any]
-    """[N] true labels as the table has them; None = no label."""
+    """[N] true classes as the table has them; None = no class."""
     code: NDArray[np.int64]
-    """[N] true class from 1; above G the model has not learned it; −1 = no label."""
+    """[N] true class from 1; above G the model has not learned it; −1 = no class."""
     unmet: tuple[str, ...]
-    """Labels of the table that the model has not learned: those of the classes above G."""
+    """Classes of the table that the model has not learned: those above G."""
     findings: tuple[Finding, ...] = ()
     """What the audit of the table found, and series of the fit that are left out, worst first."""
 
     def __repr__(self) -> str:
-        return f"LabelBacktest({self.verdict})"
+        return f"ClassBacktest({self.verdict})"
 
     @property
     def panel(self) -> Panel:
         """The table."""
-        return self.labellings[MODEL].panel
+        return self.classifications[MODEL].panel
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """[G] labels in words."""
-        return self.labellings[MODEL].classes
+        """[G] classes in words."""
+        return self.classifications[MODEL].classes
 
     @property
     def scored(self) -> NDArray[np.bool_]:
-        """[N] whether there is a label and a value; only these are scored."""
-        return (self.code >= 0) & self.labellings[MODEL].known
+        """[N] whether there is a class and a value; only these are scored."""
+        return (self.code >= 0) & self.classifications[MODEL].known
 
     @cached_property
     def scores(self) -> dict[str, Scores]:
         """By model: accuracy, balanced accuracy, log loss, macro F1, calibration error."""
         some = self.scored
         return {
-            name: label_scores(own.probabilities[some], self.code[some])
-            for name, own in self.labellings.items()
+            name: class_scores(own.probabilities[some], self.code[some])
+            for name, own in self.classifications.items()
         }
 
     @property
     def confusion(self) -> NDArray[np.int64]:
-        """[G + 1, G] counts of true class (labels not learned first) and predicted class."""
+        """[G + 1, G] counts of true class (classes not learned first) and predicted class."""
         some = self.scored
-        return confusion(self.labellings[MODEL].probabilities[some], self.code[some])
+        return confusion(self.classifications[MODEL].probabilities[some], self.code[some])
 
     @property
     def summary_columns(self) -> dict[str, list[Any]]:
         """The columns of `summary`, those that the shell prints."""
         columns: dict[str, list[Any]] = {"model": [*self.scores]}
-        return columns | {name: [own[name] for own in self.scores.values()] for name in LABEL_METRICS}
+        return columns | {name: [own[name] for own in self.scores.values()] for name in CLASS_METRICS}
 
     @property
     def summary(self) -> AnyFrame:
@@ -98,13 +98,13 @@ class LabelBacktest(Result):
 
     @property
     def confusion_columns(self) -> dict[str, list[Any]]:
-        """True label, then a column of counts per predicted label; empty where classes are many."""
+        """True class, then a column of counts per predicted class; empty where classes are many."""
         if len(self.classes) > _SHOWN:
             return {}
         counts = self.confusion
         begin = 0 if counts[0].any() else 1
         names = ["other", *self.classes][begin:]
-        return {"true label": names} | {
+        return {"true class": names} | {
             f"→ {word}": counts[begin:, k].tolist() for k, word in enumerate(self.classes)
         }
 
@@ -112,7 +112,7 @@ class LabelBacktest(Result):
     def verdict(self) -> str:
         """One line: accuracy beside the majority class, and whether a part alone is better."""
         mine, *others = self.scores.items()
-        line = f"{self.scored.sum():,} labels scored · accuracy {mine[1]['accuracy']:.4f}"
+        line = f"{self.scored.sum():,} predictions scored · accuracy {mine[1]['accuracy']:.4f}"
         for name, own in others:
             line += f", {name} {own['accuracy']:.4f}"
         better = [name for name, own in others if own["log_loss"] < mine[1]["log_loss"]]
@@ -122,22 +122,22 @@ class LabelBacktest(Result):
         count = np.bincount(scored[scored >= 0], minlength=len(self.unmet)).tolist()
         named = [f"{word} ({n:,})" for word, n in zip(self.unmet, count, strict=True) if n]
         if named:
-            line += f"; labels the model has not learned count as errors: {listing(named)}"
+            line += f"; classes the model has not learned count as errors: {listing(named)}"
         return line + "".join(f"; {one.text}" for one in self.findings if one.rule == "in-sample")
 
     @property
     def rows(self) -> PolarsFrame:
-        """A polars frame: those of `Labelling.rows` of each model, with its name and the true label."""
+        """A polars frame: those of `Classification.rows` of each model, with its name and the true class."""
         parts = [
             one.rows_with(actual=self.actual, model=[name] * len(self.actual))
-            for name, one in self.labellings.items()
+            for name, one in self.classifications.items()
         ]
         return reduce(lambda above, below: above.vstack(below), parts)
 
     def plot(self) -> Figure:
         """Returns a figure of the confusion and of the reliability of the probabilities."""
         some = self.scored
-        own = self.labellings[MODEL].probabilities[some]
+        own = self.classifications[MODEL].probabilities[some]
         return plot_scores(self.classes, self.confusion, reliability(own, self.code[some]))
 
     @typed
@@ -149,13 +149,13 @@ class LabelBacktest(Result):
         """
         tables = (self.summary_columns, self.confusion_columns)
         body = "".join(
-            html_table([*one], zip(*map(_cells, one.values()), strict=True), "labels")
+            html_table([*one], zip(*map(_cells, one.values()), strict=True), "classes")
             for one in tables
             if one
         )
         picture = figure_svg(self.plot(), "confusion and reliability")
         write_page(
-            html_page("Labels", f"<h1>Labels</h1><p>{escape(self.verdict)}</p>{body}{picture}"),
+            html_page("Classes", f"<h1>Classes</h1><p>{escape(self.verdict)}</p>{body}{picture}"),
             Path(path),
         )
 

@@ -1,4 +1,4 @@
-"""A model of labels on a table with labels: scores beside its parts and the majority class, tracked."""
+"""A classifier on a table with classes: scores beside its parts and the majority class, tracked."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from forecaster.config import TrackingConfig
 from forecaster.errors import ArtifactError, ConfigError, DataError
+from forecaster.evaluation.class_backtest import ClassBacktest
+from forecaster.evaluation.class_scores import KERNELS, MAJORITY, NETWORK
 from forecaster.evaluation.comparison import MODEL
-from forecaster.evaluation.label_backtest import LabelBacktest
-from forecaster.evaluation.label_scores import KERNELS, MAJORITY, NETWORK
 from forecaster.forecast.artifact import Artifact
-from forecaster.forecast.labelling import Labeller, series_hashes, words_of
-from forecaster.model.label_network import LabelEnsemble
+from forecaster.forecast.classification import ClassPredictor, series_hashes, words_of
+from forecaster.model.class_network import ClassEnsemble
 from forecaster.panel.audit import audit_panel
 from forecaster.panel.findings import Finding, worst_first
 from forecaster.panel.panel import Panel
@@ -24,15 +24,15 @@ from forecaster.runs.tracking import NOTE, open_run, score_points
 from forecaster.windows.index import Int64
 
 
-def backtest_labels(
-    artifact: Artifact[LabelEnsemble], panel: Panel, tracking: TrackingConfig, name: str | None
-) -> LabelBacktest:
+def backtest_classes(
+    artifact: Artifact[ClassEnsemble], panel: Panel, tracking: TrackingConfig, name: str | None
+) -> ClassBacktest:
     """Returns the scores of a model on the series of a table that the fit has not seen.
 
     See `Classifier.backtest`.
 
     Args:
-        panel: opened with the schema of the artifact, labels too.
+        panel: opened with the schema of the artifact, classes too.
     """
     findings, label, classes = audit_panel(panel), panel.schema.label or "", artifact.classes
     seen = seen_in_fit(artifact, panel)
@@ -41,15 +41,15 @@ def backtest_labels(
         panel = panel.some(np.flatnonzero(~seen))
     code = true_codes(panel, artifact.ensemble.per_step)
     if (code < 0).all():
-        raise DataError(f"{panel.name}: expected labels in column '{label}', found none")
-    mine, network, kernels = Labeller(artifact).label_by_parts(panel)
+        raise DataError(f"{panel.name}: expected classes in column '{label}', found none")
+    mine, network, kernels = ClassPredictor(artifact).predict_by_parts(panel)
     share = artifact.ensemble.class_share.double().numpy()
     always = replace(mine, probabilities=np.where(mine.known[:, None], share, np.nan))
-    labellings = {MODEL: mine, NETWORK: network, KERNELS: kernels, MAJORITY: always}
+    classifications = {MODEL: mine, NETWORK: network, KERNELS: kernels, MAJORITY: always}
     words = panel.schema.categories[label]
     actual = words_of(words, np.where(code > 0, code - 1, -1), mine.dtype)
     unmet, found = words[len(classes) :], tuple(worst_first(findings))
-    backtest = LabelBacktest(labellings, actual, code, unmet, found)
+    backtest = ClassBacktest(classifications, actual, code, unmet, found)
     with open_run(tracking, name or f"backtest {Path(panel.name).stem}", kind="backtest") as run:
         if run.recorded:
             run.log_params(artifact.plan.model_dump(mode="json"))
@@ -61,7 +61,7 @@ def backtest_labels(
     return backtest
 
 
-def seen_in_fit(artifact: Artifact[LabelEnsemble], panel: Panel) -> NDArray[np.bool_]:
+def seen_in_fit(artifact: Artifact[ClassEnsemble], panel: Panel) -> NDArray[np.bool_]:
     """Returns [N] whether the fit has seen a series: by its values, or by its key at the same times.
 
     Raises:
@@ -89,7 +89,7 @@ def _left_out(panel: Panel, seen: NDArray[np.bool_]) -> Finding:
     Raises:
         ConfigError: there are no others.
     """
-    count, first = int(seen.sum()), panel.labels[int(seen.argmax())]
+    count, first = int(seen.sum()), panel.series_names[int(seen.argmax())]
     if count == panel.n_series:
         raise ConfigError(
             f"{panel.name}: expected series that the fit has not seen, found {count:,} with the key and the "
@@ -108,7 +108,7 @@ def true_codes(panel: Panel, per_step: bool) -> Int64:
     """Returns the class of each series or step, from 1, those that the model has not learned last; −1 = none.
 
     Raises:
-        DataError: a series has two labels where a model has one for each.
+        DataError: a series has two classes where a model has one for each.
     """
     code = panel.codes[:, -1].astype(np.int64)
     if per_step:
@@ -117,7 +117,7 @@ def true_codes(panel: Panel, per_step: bool) -> Int64:
     if len(bad := np.flatnonzero(np.bincount(owner) > 1)):
         raise DataError(
             f"{panel.name}: label '{panel.schema.label}' changes within {len(bad):,} of "
-            f"{panel.n_series:,} series (first: {panel.labels[bad[0]]}); the model learned one label per "
+            f"{panel.n_series:,} series (first: {panel.series_names[bad[0]]}); the model learned one class per "
             "series"
         )
     found = np.full(panel.n_series, -1)

@@ -1,8 +1,8 @@
-"""Learns labels: one per series, or one per step (`resolve_labels`, `fit_labels`).
+"""Learns classes: one per series, or one per step (`resolve_classes`, `fit_classes`).
 
-    resolve_labels   labels → classes → context, patch → folds
-    fit_labels       a network per fold → random kernels → temperatures and network weight
-                     by what each part predicts for series that it has not seen
+    resolve_classes   label column → classes → context, patch → folds
+    fit_classes       a network per fold → random kernels → temperatures and network weight
+                      by what each part predicts for series that it has not seen
 
 Folds hold whole series, or stretches of consecutive steps, each class spread evenly over them.
 
@@ -23,16 +23,16 @@ from torch import Tensor
 
 from forecaster.config import FORECAST_SETTINGS, Config, Plan, setting
 from forecaster.errors import ConfigError, DataError
+from forecaster.evaluation.class_scores import KERNELS, MAJORITY, NETWORK, class_scores
 from forecaster.evaluation.comparison import MODEL
-from forecaster.evaluation.label_scores import KERNELS, MAJORITY, NETWORK, label_scores
 from forecaster.fitting.fit import settled_plan
 from forecaster.fitting.members import curves_of, of_member
 from forecaster.fitting.moments import learn_channel_scales, learn_scales
 from forecaster.fitting.train import NO_CONTEXT, TrainingContext, train, training_ranks
 from forecaster.fitting.versions import versions
 from forecaster.forecast.artifact import Artifact, shape_of
-from forecaster.forecast.labelling import series_hashes
-from forecaster.model.label_network import LabelEnsemble, LabelNetwork
+from forecaster.forecast.classification import series_hashes
+from forecaster.model.class_network import ClassEnsemble, ClassNetwork
 from forecaster.model.learner import Learner
 from forecaster.model.size import check_memory, check_work
 from forecaster.panel.panel import Panel
@@ -45,14 +45,14 @@ FOLDS = 5
 MANY = 2_000
 """Units from which one fold validates a single network."""
 WINDOW = 128
-"""Steps of a window whose steps have a label each, where nothing else is declared."""
+"""Steps of a window whose steps have a class each, where nothing else is declared."""
 _OVERLAPPING = 8
 """Windows of training steps that hold each of them."""
 _TOKENS, _FEWEST, _TOGETHER = 32, 8, 96
 """Tokens of a channel at most, at least, and of all channels: attention compares them all."""
 _KERNEL = 3
 _STRETCHES = 20
-"""Of all series together, at least, where each step has a label: folds hold whole ones."""
+"""Of all series together, at least, where each step has a class: folds hold whole ones."""
 _STEPS, _BATCH, _WIDTH = 200, 32, 64
 _MOST_CLASSES, _FEW_CLASSES = 200, 10
 _NETWORK_WEIGHTS = tuple(weight / 10 for weight in range(11))
@@ -71,7 +71,7 @@ class Folds:
     code: NDArray[np.int32]
     """[U] rarest class of each unit, from 1; 0 = none."""
     length: int | None
-    """Steps of a window of units that have a label per step; None = each has one label."""
+    """Steps of a window of units that have a class per step; None = each has one class."""
 
     @property
     def count(self) -> int:
@@ -111,15 +111,15 @@ class Folds:
         )
 
 
-def resolve_labels(panel: Panel, config: Config) -> tuple[Plan, Folds]:
-    """Returns the plan of a fit to labels, all numbers settled, and its folds.
+def resolve_classes(panel: Panel, config: Config) -> tuple[Plan, Folds]:
+    """Returns the plan of a classifier, all numbers settled, and its folds.
 
     Raises:
-        ConfigError: settings do not go with labels.
-        DataError: labels are missing, of one class, or look continuous; or some series has two.
+        ConfigError: settings do not go with a class column.
+        DataError: classes are missing, of one class, or look continuous; or some series has two.
     """
     _check_settings(config)
-    per_step = _check_labels(panel)
+    per_step = _check_classes(panel)
     schema, model, fit = panel.schema, config.model, config.fit
     longest = int(np.diff(panel.indptr).max())
     length = model.context_length or max(2, min(longest, WINDOW) if per_step else longest)
@@ -150,10 +150,10 @@ def resolve_labels(panel: Panel, config: Config) -> tuple[Plan, Folds]:
     return plan, folds
 
 
-def fit_labels(
+def fit_classes(
     panel: Panel, plan: Plan, folds: Folds, context: TrainingContext = NO_CONTEXT
-) -> Artifact[LabelEnsemble]:
-    """Returns the artifact that learned the labels of a panel.
+) -> Artifact[ClassEnsemble]:
+    """Returns the artifact that learned the classes of a panel.
 
     Raises:
         FitError: the loss is not finite; names the series.
@@ -168,11 +168,11 @@ def fit_labels(
             own = of_member(plan, number)
             name = f"fold-{number:02d}" if number else ""
             torch.manual_seed(own.fit.seed)
-            network = LabelNetwork(plan.model, shape)
+            network = ClassNetwork(plan.model, shape)
             learn_scales(network, folds.panel, split.train_end)
             network.class_weights.copy_(_class_weights(store, split.train, shape.classes))
             learner = Learner(
-                network, own.fit, folds.panel.labels, name, context.bf16, context.compiled
+                network, own.fit, folds.panel.series_names, name, context.bf16, context.compiled
             )
             best = train(learner, store, split, own, context)
             done = learner.average.eval()
@@ -180,7 +180,7 @@ def fit_labels(
             steps.append(best.step)
             curves.append((name, learner.curves))
             held_out += _logits(done, store, split.validation)
-        ensemble = LabelEnsemble(networks).eval().requires_grad_(False)
+        ensemble = ClassEnsemble(networks).eval().requires_grad_(False)
         with context.reporter.stage("random kernels, temperatures and network weight"):
             found = _settle(ensemble, store, folds, held_out)
     # Folds follow from the table alone: models of the same one are compared on the same series.
@@ -214,20 +214,20 @@ def _check_settings(config: Config) -> None:
             odd.append(f"{path.partition('.')[2]} {value}")
     if odd:
         raise ConfigError(
-            f"{', '.join(odd)}: expected none with --label {config.data.label}, whose labels are learned "
-            "in the place of a forecast; leave it out, or leave out --label"
+            f"{', '.join(odd)}: expected none with --label {config.data.label}, which trains a "
+            "classifier instead of a forecaster; leave it out, or leave out --label"
         )
 
 
-def _check_labels(panel: Panel) -> bool:
-    """Returns whether labels change within series, once it is certain what they are."""
+def _check_classes(panel: Panel) -> bool:
+    """Returns whether classes change within series, once it is certain what they are."""
     name, label = panel.name, panel.schema.label
     assert label is not None
     words, code = panel.schema.categories[label], panel.codes[:, -1]
     where = f"{name}: label '{label}'"
     if len(words) < 2:
         raise DataError(
-            f"{where}: expected at least two classes, found {', '.join(words) or 'no label'}; add series "
+            f"{where}: expected at least two classes, found {', '.join(words) or 'no class'}; add series "
             "of other classes"
         )
     real = code > 0
@@ -249,8 +249,8 @@ def _check_labels(panel: Panel) -> bool:
         found = [words[own - 1] for own in pairs[1][pairs[0] == first]]
         raise DataError(
             f"{where}: changes within {len(several):,} of {panel.n_series:,} series (the first, "
-            f"'{panel.labels[first]}', has {' and '.join(found[:3])}), the others have one each; expected "
-            "one label per series, or labels per step: correct those, or leave those series out"
+            f"'{panel.series_names[first]}', has {' and '.join(found[:3])}), the others have one each; expected "
+            "one class per series, or a class per step: correct those, or leave those series out"
         )
     return bool(len(several))
 
@@ -302,7 +302,7 @@ def _stretches(panel: Panel, length: int) -> Panel:
 
 
 def _class_weights(store: WindowStore, index: WindowIndex, classes: int) -> Float[Tensor, " G"]:
-    """Returns weights of the loss, 1/√frequency, whose mean over the labels is 1."""
+    """Returns weights of the loss, 1/√frequency, whose mean over the samples is 1."""
     count = torch.zeros(classes)
     for batch in WindowSequence(store, index, np.arange(len(index)), _MEASURED_BATCH):
         count += torch.bincount(batch.target.clamp(min=0).flatten(), minlength=classes + 1)[1:]
@@ -312,7 +312,7 @@ def _class_weights(store: WindowStore, index: WindowIndex, classes: int) -> Floa
 
 @torch.no_grad()
 def _logits(
-    network: LabelNetwork, store: WindowStore, index: WindowIndex
+    network: ClassNetwork, store: WindowStore, index: WindowIndex
 ) -> Iterator[tuple[Int64, Tensor, Tensor]]:
     """Yields the units [B], the logits [B, *L, G] and the codes [B, *L] of all windows of an index."""
     for batch in WindowSequence(store, index, np.arange(len(index)), _MEASURED_BATCH):
@@ -322,7 +322,7 @@ def _logits(
 
 @torch.no_grad()
 def _settle(
-    ensemble: LabelEnsemble,
+    ensemble: ClassEnsemble,
     store: WindowStore,
     folds: Folds,
     held_out: list[tuple[Int64, Tensor, Tensor]],
@@ -347,14 +347,14 @@ def _settle(
     ensemble.class_share.copy_(share)
     found[MAJORITY] = share.expand_as(logits)
     truth = known.numpy() + 1
-    scores_of = {name: label_scores(one.double().numpy(), truth) for name, one in found.items()}
+    scores_of = {name: class_scores(one.double().numpy(), truth) for name, one in found.items()}
     return {"validation": {"windows": len(np.unique(unit)), "cells": len(known), "scores": scores_of}}
 
 
 def _solve_kernels(
-    ensemble: LabelEnsemble, store: WindowStore, folds: Folds, unit: Int64
+    ensemble: ClassEnsemble, store: WindowStore, folds: Folds, unit: Int64
 ) -> Float[Tensor, "N G"]:
-    """Solves the random kernels; returns held-out scores of labels, those of some units first, in order."""
+    """Solves the random kernels; returns held-out scores of samples, those of some units first, in order."""
     kernels, index = ensemble.kernels, folds.index(folds.code > 0)
     numbers = np.arange(len(index))
     sample = even_draw(len(index), _SAMPLE)
@@ -366,7 +366,7 @@ def _solve_kernels(
     place[unit[::-1]] = np.arange(len(unit))[::-1]
     order = numbers[np.argsort(place[series], kind="stable")]
 
-    def labelled() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    def samples() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         for batch in WindowSequence(store, index, order, _MEASURED_BATCH):
             features = kernels.features(*ensemble.series(batch.inputs))
             fold = torch.from_numpy(folds.fold[batch.series.numpy()])
@@ -377,9 +377,9 @@ def _solve_kernels(
                 yield features[real], batch.target[real] - 1, fold[:, None].expand_as(real)[real]
 
     if folds.length is None and len(index) < MANY:
-        features, code, _ = (torch.cat(part) for part in zip(*labelled(), strict=True))
+        features, code, _ = (torch.cat(part) for part in zip(*samples(), strict=True))
         return kernels.solve_series(features, code)
-    return kernels.solve_folds(labelled, folds.count)
+    return kernels.solve_folds(samples, folds.count)
 
 
 def _temperature(logits: Float[Tensor, "N G"], code: Int[Tensor, " N"]) -> float:

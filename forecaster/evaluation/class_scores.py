@@ -1,6 +1,6 @@
-"""Scores of labels: how often they are right, and how well their probabilities are calibrated.
+"""Scores of a classifier: how often it is right, and how well its probabilities are calibrated.
 
-Axes: N labelled series or step · G class · K bin.
+Axes: N classified series or step · G class · K bin.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ Ints = NDArray[np.int64]
 KERNELS, NETWORK, MAJORITY = "random kernels", "network", "majority class"
 BINS = 10
 _LEAST = 1e-6  # probability: a class that was held impossible has a finite loss
-LABEL_METRICS = ("accuracy", "balanced_accuracy", "log_loss", "macro_F1", "calibration_error")
+CLASS_METRICS = ("accuracy", "balanced_accuracy", "log_loss", "macro_F1", "calibration_error")
 
 
-def label_scores(probabilities: Floats, code: Ints) -> Scores:
-    """Returns the metrics of `LABEL_METRICS`.
+def class_scores(probabilities: Floats, code: Ints) -> Scores:
+    """Returns the metrics of `CLASS_METRICS`.
 
-    Balanced accuracy is the mean over classes of the share of their labels that are right, macro F1 that of
+    Balanced accuracy is the mean over classes of the share of their samples that are right, macro F1 that of
     the harmonic mean of precision and recall, the calibration error the mean distance between the
-    probability of a label and how often it is right.
+    probability of a class and how often it is right.
     Means over classes are over those that occur; one that the model does not know has recall and F1 0.
     Source of the calibration error, over ten bins of equal width: Guo, Pleiss, Sun and Weinberger,
     "On calibration of modern neural networks" (2017).
@@ -34,7 +34,7 @@ def label_scores(probabilities: Floats, code: Ints) -> Scores:
         code: [N] true class from 1; each above G is a class that the model does not know.
     """
     if not len(code):
-        return dict.fromkeys(LABEL_METRICS, float("nan"))
+        return dict.fromkeys(CLASS_METRICS, float("nan"))
     right = confusion(probabilities, code).astype(np.float64)
     hits, truths, guesses = np.diag(right[1:]), right.sum(axis=1), right.sum(axis=0)
     occurs = truths[1:] > 0

@@ -1,4 +1,4 @@
-"""Figures of labels: series with their labels, the steps that mattered, confusion and reliability."""
+"""Figures of classes: series with their classes, the steps that mattered, confusion and reliability."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from forecaster.forecast.labelling import Labelling
+    from forecaster.forecast.classification import Classification
 
 _CHANNELS = 6  # drawn of a series
 _CELLS = 15  # classes up to which a confusion has its counts written in
 _LETTERS = 14  # of a class beside the confusion
 
 
-def plot_labels(labelling: Labelling) -> Figure:
-    """Returns the first few series with their label, or with the label of each step as a coloured line."""
-    panel = labelling.panel
+def plot_classes(classification: Classification) -> Figure:
+    """Returns the first few series with their class, or with the class of each step as a coloured line."""
+    panel = classification.panel
     some = panel.numbers()[: plots.PANELS].tolist()
     figure, axes = plots.panel_grid(len(some))
-    code, classes = labelling.code, labelling.classes
+    code, classes = classification.code, classification.classes
     count = np.bincount(code[code >= 0], minlength=len(classes))
     usual = [(int(k), classes[k]) for k in np.argsort(-count, kind="stable")]
     for axis, number in zip(axes, some, strict=False):
         shown = plots.last_steps(panel, number)
         time = _draw_values(axis, panel, shown)
-        title = panel.labels[number]
-        if labelling.per_step:
+        title = panel.series_names[number]
+        if classification.per_step:
             _draw_classes(axis, time, code[shown], usual)
         else:
-            best = np.nan_to_num(labelling.probabilities[number]).max()
+            best = np.nan_to_num(classification.probabilities[number]).max()
             title += (
                 f": {classes[code[number]]} ({100 * best:.0f} %)" if code[number] >= 0 else ": none"
             )
         axis.set_title(title, fontsize=10, loc="left")
-    if labelling.per_step:
+    if classification.per_step:
         plots.shared_legend(figure, axes[0])
     return figure
 
 
 def plot_importance(panel: Panel, series: int, effect: NDArray[np.float64], title: str) -> Figure:
-    """Returns one series, and under it what each step adds to the log-probability of its label.
+    """Returns one series, and under it what each step adds to the log-probability of its class.
 
     Args:
         effect: of the last steps of the series.
@@ -62,7 +62,7 @@ def plot_importance(panel: Panel, series: int, effect: NDArray[np.float64], titl
     )
     if panel.calendar.integer:
         lower.set_xticks([])
-    lower.set_title("log-probability of the label lost per hidden step", fontsize=10, loc="left")
+    lower.set_title("log-probability of the class lost per hidden step", fontsize=10, loc="left")
     plots.tidy(lower)
     return figure
 
@@ -70,12 +70,12 @@ def plot_importance(panel: Panel, series: int, effect: NDArray[np.float64], titl
 def plot_scores(
     classes: Sequence[str], counts: NDArray[np.int64], bins: tuple[NDArray[Any], ...]
 ) -> Figure:
-    """Returns the confusion of classes, and how often labels are right at each probability.
+    """Returns the confusion of classes, and how often predictions are right at each probability.
 
     Args:
         classes: [G] in words.
-        counts: [G + 1, G] of `label_scores.confusion`.
-        bins: of `label_scores.reliability`.
+        counts: [G + 1, G] of `class_scores.confusion`.
+        bins: of `class_scores.reliability`.
     """
     figure, (left, right) = plots.panel_grid(2)
     figure.set_size_inches(figure.get_figwidth(), 4.2)
@@ -90,7 +90,7 @@ def plot_scores(
             text = f"{shown[row, column]:,}"
             left.text(column, row, text, ha="center", va="center", fontsize=8,
                       color="white" if dark else plots.VALUES)  # fmt: skip
-    left.set_title("true label (rows), predicted label (columns)", fontsize=10, loc="left")
+    left.set_title("true class (rows), predicted class (columns)", fontsize=10, loc="left")
     plots.tidy(left)
     left.grid(visible=False)
     left.set_xticks(range(len(classes)), [word[:_LETTERS] for word in classes])
@@ -99,8 +99,8 @@ def plot_scores(
     some = count > 0
     right.plot([0, 1], [0, 1], color=plots.VALUES, linewidth=0.8, linestyle="--")
     right.plot(mean[some], share[some], color=plots.BAND, marker="o", markersize=4, linewidth=1.4)
-    right.set_xlabel("probability of the label", fontsize=9)
-    right.set_title("share of labels that are right", fontsize=10, loc="left")
+    right.set_xlabel("probability of the predicted class", fontsize=9)
+    right.set_title("share of predictions that are right", fontsize=10, loc="left")
     plots.tidy(right)
     return figure
 
