@@ -55,7 +55,7 @@ _LAST_READERS = {
     3: "e815cb9",
     4: "4feacf0",
     5: "78539bd",
-    6: "c643b45",
+    6: "bd4a81e",
 }  # commits, by format
 _LARGEST_JSON = 1 << 28  # bytes
 _FLOAT, _LARGEST_HEADER = 4, 100_000_000  # bytes

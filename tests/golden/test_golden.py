@@ -32,7 +32,7 @@ def test_every_format_that_is_read_has_its_golden_artifact() -> None:
 
 @pytest.mark.parametrize(
     ("older", "commit"),
-    [(1, "e917b4f"), (2, "1e68356"), (3, "e815cb9"), (4, "4feacf0"), (5, "78539bd"), (6, "c643b45")],
+    [(1, "e917b4f"), (2, "1e68356"), (3, "e815cb9"), (4, "4feacf0"), (5, "78539bd"), (6, "bd4a81e")],
 )
 def test_an_older_format_is_refused_with_the_last_commit_that_reads_it(
     tmp_path: Path, older: int, commit: str
