@@ -159,7 +159,8 @@ def test_backtest_writes_rows_with_the_truth_and_says_who_wins(folder, shell):
         assert re.search(rf" {name}( -?[\d.]+e?[-+\d]*){{7}} ", said), name
     assert "2 cutoffs · 42 cells scored, 0 without a truth or a forecast" in said
     assert re.search(
-        r"forecaster (beats|loses to|cannot be told apart from) seasonal naive: its WQL is ", said
+        r"forecaster (beats|loses to|is not significantly different from) seasonal naive: its WQL is ",
+        said,
     )
     rows = pl.read_parquet("scores.parquet")
     assert rows["model"].unique(maintain_order=True)[0] == "forecaster"

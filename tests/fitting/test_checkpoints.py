@@ -229,7 +229,7 @@ def test_a_checkpoint_of_another_fit_is_passed_over_and_none_left_is_an_error(tm
     fit, _ = small
     _run_until(tmp_path, fit, 3, identity="another fit")
     with pytest.raises(
-        ArtifactError, match=r"000003\.checkpoint: of another fit.*begin with --restart"
+        ArtifactError, match=r"000003\.checkpoint: of another fit.*start over with --restart"
     ):
         Checkpoints(tmp_path, "this fit").newest()
     assert Checkpoints(tmp_path / "empty", "this fit").newest() is None

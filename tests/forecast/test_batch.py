@@ -164,7 +164,7 @@ def test_parts_of_another_forecast_are_refused_with_what_differs(tmp_path, table
         model = fc.fit(tiny.plain(), horizon=7, config=tiny.config_with(experts=[]), quiet=True)
     with pytest.raises(OutputError, match=said) as caught:
         model.predict_to(out, data, **what)
-    assert "`restart` to begin anew" in str(caught.value)
+    assert "or start over with `restart`" in str(caught.value)
     assert str(caught.value).count(" now") == 1
     assert tiny.tree(tmp_path) == before
     assert model.predict_to(out, data, **what, restart=True).there == 0
