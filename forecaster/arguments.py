@@ -36,8 +36,12 @@ Shard = str | Annotated[tuple[int, int], Strict(False)]
 """K/N or (K, N), as a list too."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-RETIRED = {"fit": {"resume": "the same command, with the same --out, resumes an interrupted fit"}}
-"""By function, the options that are gone, and what is there instead."""
+RETIRED = {
+    "fit": {
+        "resume": "--resume is retired: the same command, with the same --out, resumes an interrupted fit"
+    }
+}
+"""By function, the options that are gone, each with the error that says what is there instead."""
 _STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)
 _LARGEST = 1 << 63
 """A whole number that no array holds is neither a count nor a seed."""
@@ -81,7 +85,7 @@ def typed(function: Function) -> Function:
 
         try:
             for name in retired.keys() & named.keys():
-                raise ConfigError(f"--{name} is retired: {retired[name]}")
+                raise ConfigError(retired[name])
             args = tuple(map(settled, chain(positional, repeat("")), args))
             named = {name: settled(name, value) for name, value in named.items()}
             if faults:

@@ -70,7 +70,7 @@ def flags_of(
             context.run(verb, **{name: value for name, value in given.items() if name not in left_out})
 
         flags = [_flag(*option) for option in options.values()]
-        flags += [_retired(name, instead) for name, instead in retired.items()]
+        flags += [_retired(name, error) for name, error in retired.items()]
         run.__signature__ = Signature([*own, *flags])  # type: ignore[attr-defined]
         run.__annotations__ = {part.name: part.annotation for part in (*own, *flags)}
         return run
@@ -113,12 +113,12 @@ def _flag(parameter: Parameter, hint: Any, option: Option) -> Parameter:
     )
 
 
-def _retired(name: str, instead: str) -> Parameter:
+def _retired(name: str, error: str) -> Parameter:
     """Returns a hidden option that says what is there instead."""
 
     def refuse(given: bool) -> None:
         if given:
-            raise ConfigError(f"--{name} is retired: {instead}")
+            raise ConfigError(error)
 
     # Eager: before what else is missing. A flag, so that it may have a value or none.
     option = typer.Option(f"--{name}", hidden=True, is_eager=True, callback=refuse)
