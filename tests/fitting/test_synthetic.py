@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from forecaster.fitting.pretrain.synthetic import KINDS, Shape, make_series
+from forecaster.fitting.pretrain.synthetic import KINDS, SeriesShape, make_series
 
-MONTHS = Shape(count=64, length=144, season=12)
-DAYS = Shape(count=64, length=800, season=7, second=365)
+MONTHS = SeriesShape(count=64, length=144, season=12)
+DAYS = SeriesShape(count=64, length=800, season=7, second=365)
 
 
 def lag_correlation(values, lag):
@@ -16,7 +16,7 @@ def lag_correlation(values, lag):
     return np.median(product / centred.var(axis=1))
 
 
-@pytest.mark.parametrize("shape", [MONTHS, DAYS, Shape(8, 30)], ids=["months", "days", "years"])
+@pytest.mark.parametrize("shape", [MONTHS, DAYS, SeriesShape(8, 30)], ids=["months", "days", "years"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_series_are_finite_vary_and_follow_from_their_seed(kind, shape):
     if KINDS[kind].seasonal and shape.season == 1:
@@ -46,7 +46,7 @@ def test_counts_are_whole_numbers_from_0_on(kind):
 
 
 def test_a_level_returns_and_a_walk_does_not():
-    plain = Shape(64, 400)
+    plain = SeriesShape(64, 400)
     assert lag_correlation(make_series("level", plain, 0), 50) < 0.2
     walk = make_series("random_walk", plain, 0)
     assert lag_correlation(walk, 20) > 0.5
@@ -54,7 +54,7 @@ def test_a_level_returns_and_a_walk_does_not():
 
 
 def test_the_slope_of_a_local_trend_goes_on():
-    values = make_series("local_trend", Shape(512, 100), 0)
+    values = make_series("local_trend", SeriesShape(512, 100), 0)
     before = values[:, 89] - values[:, 79]
     after = values[:, 99] - values[:, 89]
     assert (np.sign(before) == np.sign(after)).mean() > 0.7
@@ -65,7 +65,7 @@ def test_totals_never_fall():
 
 
 def test_the_season_of_growth_grows_with_the_level():
-    values = make_series("growth", Shape(512, 144, 12), 0).reshape(512, 12, 12)
+    values = make_series("growth", SeriesShape(512, 144, 12), 0).reshape(512, 12, 12)
     level, spread = values.mean(axis=2), values.std(axis=2)
     rising = level[:, -1] > 2 * level[:, 0]
     assert rising.sum() > 50
@@ -73,14 +73,14 @@ def test_the_season_of_growth_grows_with_the_level():
 
 
 def test_the_spread_of_a_growing_season_changes_by_more_than_its_level():
-    values = make_series("growing_season", Shape(512, 144, 12), 0).reshape(512, 12, 12)
+    values = make_series("growing_season", SeriesShape(512, 144, 12), 0).reshape(512, 12, 12)
     spread = values.std(axis=2)
     change = np.abs(np.log(spread[:, -1] / spread[:, 0]))
     assert np.median(change) > 0.4
 
 
 def test_a_moving_season_is_nearer_to_its_last_than_to_its_first():
-    values = make_series("moving_season", Shape(512, 144, 12), 0).reshape(512, 12, 12)
+    values = make_series("moving_season", SeriesShape(512, 144, 12), 0).reshape(512, 12, 12)
     last = np.abs(values[:, -1] - values[:, -2]).mean(axis=1)
     first = np.abs(values[:, -1] - values[:, 0]).mean(axis=1)
     assert np.median(first / last) > 1.3
@@ -112,27 +112,27 @@ def test_shares_stay_between_0_and_1():
 
 
 def test_the_last_level_of_a_shift_is_another_one():
-    values = make_series("shift", Shape(512, 120, 12), 0)
+    values = make_series("shift", SeriesShape(512, 120, 12), 0)
     usual = values[:, :100]
     distance = np.abs(values[:, -1] - usual.mean(axis=1)) / usual.std(axis=1)
     assert np.median(distance) > 2.5
 
 
 def test_levels_change_at_breaks():
-    values = make_series("breaks", Shape(512, 200), 0)
+    values = make_series("breaks", SeriesShape(512, 200), 0)
     halves = np.abs(values[:, :100].mean(axis=1) - values[:, 100:].mean(axis=1))
     within = values[:, :100].std(axis=1)
     assert np.median(halves / within) > 0.8
 
 
 def test_large_changes_follow_large_changes():
-    sizes = np.abs(np.diff(make_series("changing_spread", Shape(512, 1000), 0)))
-    noise = np.abs(np.diff(make_series("random_walk", Shape(512, 1000), 0)))
+    sizes = np.abs(np.diff(make_series("changing_spread", SeriesShape(512, 1000), 0)))
+    noise = np.abs(np.diff(make_series("random_walk", SeriesShape(512, 1000), 0)))
     assert lag_correlation(sizes, 5) > lag_correlation(noise, 5) + 0.03
 
 
 def test_waves_come_back_after_a_period_of_no_calendar():
-    values = make_series("waves", Shape(256, 800), 0)
+    values = make_series("waves", SeriesShape(256, 800), 0)
     spectrum = np.abs(np.fft.rfft(values - values.mean(axis=1, keepdims=True))) ** 2
     period = 800 / spectrum[:, 1:].argmax(axis=1).clip(1)
     assert ((period > 4) & (period < 60)).mean() > 0.9

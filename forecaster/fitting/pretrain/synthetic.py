@@ -27,7 +27,7 @@ _LONGEST_PROFILE = 60
 
 
 @dataclass(frozen=True)
-class Shape:
+class SeriesShape:
     """What series are asked for."""
 
     count: int
@@ -46,7 +46,7 @@ class Kind:
 
     claim: str
     """What a test shows of each series."""
-    make: Callable[[np.random.Generator, Shape], Series]
+    make: Callable[[np.random.Generator, SeriesShape], Series]
     seasonal: bool = False
     """Whether it needs a season."""
     positive: bool = False
@@ -55,7 +55,7 @@ class Kind:
     """Whether all values are whole numbers from 0 on, most of them small."""
 
 
-def make_series(kind: str, shape: Shape, seed: int) -> Series:
+def make_series(kind: str, shape: SeriesShape, seed: int) -> Series:
     """Returns series of a kind of `KINDS`: the same for the same seed.
 
     Raises:
@@ -71,17 +71,17 @@ def make_series(kind: str, shape: Shape, seed: int) -> Series:
 # Parts that kinds are made of
 
 
-def _uniform(random: np.random.Generator, low: float, high: float, shape: Shape) -> Series:
+def _uniform(random: np.random.Generator, low: float, high: float, shape: SeriesShape) -> Series:
     """One number a series: [N, 1]."""
     return random.uniform(low, high, (shape.count, 1))
 
 
-def _log_uniform(random: np.random.Generator, low: float, high: float, shape: Shape) -> Series:
+def _log_uniform(random: np.random.Generator, low: float, high: float, shape: SeriesShape) -> Series:
     """One number a series, each factor as likely as any other: [N, 1]."""
     return np.exp(_uniform(random, np.log(low), np.log(high), shape))
 
 
-def _noise(random: np.random.Generator, shape: Shape) -> Series:
+def _noise(random: np.random.Generator, shape: SeriesShape) -> Series:
     """Errors of spread 1: normal in most series, of heavy tails (t with 3 degrees) in a quarter."""
     normal = random.standard_normal((shape.count, shape.length))
     heavy = random.standard_t(3, (shape.count, shape.length)) / np.sqrt(3)
@@ -96,7 +96,7 @@ def _autoregressive(noise: Series, coefficient: Series) -> Series:
     return values
 
 
-def _smooth_season(random: np.random.Generator, shape: Shape, season: int) -> Series:
+def _smooth_season(random: np.random.Generator, shape: SeriesShape, season: int) -> Series:
     """A sum of harmonics, spread 1: s_t = Σ_k a_k · cos(2π·k·t/m + φ_k), a_k falling as 1/k."""
     most = min(_HARMONICS, season // 2)
     order = np.arange(1, most + 1)
@@ -107,14 +107,14 @@ def _smooth_season(random: np.random.Generator, shape: Shape, season: int) -> Se
     return _unit_spread(np.einsum("nk,nkt->nt", size, waves))
 
 
-def _profile_season(random: np.random.Generator, shape: Shape, season: int) -> Series:
+def _profile_season(random: np.random.Generator, shape: SeriesShape, season: int) -> Series:
     """A level for each phase, spread 1, as of weekdays, months or hours of a shop."""
     levels = random.standard_normal((shape.count, season))
     step = np.arange(shape.length) + random.integers(season, size=(shape.count, 1))
     return _unit_spread(np.take_along_axis(levels, step % season, axis=1))
 
 
-def _season(random: np.random.Generator, shape: Shape) -> Series:
+def _season(random: np.random.Generator, shape: SeriesShape) -> Series:
     """The main season, spread 1: half of the series smooth, half by phase; plus a longer one where asked."""
     total = _one_season(random, shape, shape.season)
     if shape.second:
@@ -122,7 +122,7 @@ def _season(random: np.random.Generator, shape: Shape) -> Series:
     return total
 
 
-def _one_season(random: np.random.Generator, shape: Shape, season: int) -> Series:
+def _one_season(random: np.random.Generator, shape: SeriesShape, season: int) -> Series:
     if season < 2:
         return np.zeros((shape.count, shape.length))
     smooth = _smooth_season(random, shape, season)
@@ -139,7 +139,7 @@ def _unit_spread(values: Series) -> Series:
     return centred / np.where(spread > 0, spread, 1.0)
 
 
-def _in_units(random: np.random.Generator, shape: Shape, values: Series) -> Series:
+def _in_units(random: np.random.Generator, shape: SeriesShape, values: Series) -> Series:
     """Values of spread about 1 in some unit, around a level of up to 30 spreads: tables are in any unit."""
     level = _uniform(random, -30, 30, shape) * (random.random((shape.count, 1)) < 0.7)
     return _log_uniform(random, 1e-2, 1e5, shape) * (values + level)
@@ -148,21 +148,21 @@ def _in_units(random: np.random.Generator, shape: Shape, values: Series) -> Seri
 # Kinds
 
 
-def _level(random: np.random.Generator, shape: Shape) -> Series:
+def _level(random: np.random.Generator, shape: SeriesShape) -> Series:
     """y = level + season + noise; in half of the series the noise is correlated."""
     coefficient = _uniform(random, 0, 0.9, shape) * (random.random((shape.count, 1)) < 0.5)
     noise = _unit_spread(_autoregressive(_noise(random, shape), coefficient))
     return _in_units(random, shape, noise + _uniform(random, 0, 3, shape) * _season(random, shape))
 
 
-def _random_walk(random: np.random.Generator, shape: Shape) -> Series:
+def _random_walk(random: np.random.Generator, shape: SeriesShape) -> Series:
     """y_t = y_(t−1) + drift + noise, plus a season of up to ten steps' noise."""
     drift = random.standard_normal((shape.count, 1)) * 0.1
     walk = (_noise(random, shape) + drift).cumsum(axis=1)
     return _in_units(random, shape, walk + _uniform(random, 0, 10, shape) * _season(random, shape))
 
 
-def _local_trend(random: np.random.Generator, shape: Shape) -> Series:
+def _local_trend(random: np.random.Generator, shape: SeriesShape) -> Series:
     """A trend whose slope is itself a random walk: b_t = φ·b_(t−1) + ζ_t, ℓ_t = ℓ_(t−1) + b_t, y = ℓ + s + e.
 
     φ = 1 in half of the series, .9 to 1 in the others (damped).
@@ -178,7 +178,7 @@ def _local_trend(random: np.random.Generator, shape: Shape) -> Series:
     return _in_units(random, shape, level + size * _noise(random, shape) + season)
 
 
-def _cumulative(random: np.random.Generator, shape: Shape) -> Series:
+def _cumulative(random: np.random.Generator, shape: SeriesShape) -> Series:
     """Totals that never fall: running sums of waves of new cases, sales or rain, y_t = Σ_(i ≤ t) max(0, r_i)."""
     rate = np.zeros((shape.count, shape.length))
     step = np.arange(shape.length)
@@ -193,7 +193,7 @@ def _cumulative(random: np.random.Generator, shape: Shape) -> Series:
     return _log_uniform(random, 1e-2, 1e5, shape) * increments.cumsum(axis=1)
 
 
-def _growth(random: np.random.Generator, shape: Shape) -> Series:
+def _growth(random: np.random.Generator, shape: SeriesShape) -> Series:
     """Positive series in logarithms: log y = log trend + log season + log noise, so the season grows along."""
     span = _uniform(random, -1, 2.5, shape)  # of the logarithm, from the first step to the last
     step = np.linspace(0, 1, shape.length)
@@ -204,7 +204,7 @@ def _growth(random: np.random.Generator, shape: Shape) -> Series:
     return _log_uniform(random, 1e-2, 1e5, shape) * np.exp(trend + season + noise)
 
 
-def _growing_season(random: np.random.Generator, shape: Shape) -> Series:
+def _growing_season(random: np.random.Generator, shape: SeriesShape) -> Series:
     """A season whose spread grows or shrinks by a steady factor on a level that does not."""
     factor = np.exp(_uniform(random, -1.5, 1.5, shape) * np.linspace(0, 1, shape.length))
     noise = _log_uniform(random, 0.05, 0.5, shape) * _noise(random, shape)
@@ -212,7 +212,7 @@ def _growing_season(random: np.random.Generator, shape: Shape) -> Series:
     return _in_units(random, shape, trend + factor * (_season(random, shape) + noise))
 
 
-def _moving_season(random: np.random.Generator, shape: Shape) -> Series:
+def _moving_season(random: np.random.Generator, shape: SeriesShape) -> Series:
     """A season whose levels walk from one season to the next."""
     seasons = -(-shape.length // shape.season)
     size = (shape.count, seasons, shape.season)
@@ -223,7 +223,7 @@ def _moving_season(random: np.random.Generator, shape: Shape) -> Series:
     return _in_units(random, shape, levels + noise)
 
 
-def _weekly_and_yearly(random: np.random.Generator, shape: Shape) -> Series:
+def _weekly_and_yearly(random: np.random.Generator, shape: SeriesShape) -> Series:
     """Daily business: weekday profile × yearly profile × slow trend × noise, with days of outstanding sales."""
     week = np.exp(_uniform(random, 0.05, 0.5, shape) * _one_season(random, shape, max(shape.season, 2)))
     step = np.arange(shape.length)
@@ -237,7 +237,7 @@ def _weekly_and_yearly(random: np.random.Generator, shape: Shape) -> Series:
     return _log_uniform(random, 1, 1e5, shape) * week * year * trend * noise * outstanding
 
 
-def _closed_days(random: np.random.Generator, shape: Shape) -> Series:
+def _closed_days(random: np.random.Generator, shape: SeriesShape) -> Series:
     """Business that is closed at some phases of the season: exactly 0 there."""
     season = max(shape.season, 2)
     open_share = random.uniform(0.4, 0.9, (shape.count, 1))
@@ -248,7 +248,7 @@ def _closed_days(random: np.random.Generator, shape: Shape) -> Series:
     return values * is_open[:, step]
 
 
-def _poisson_counts(random: np.random.Generator, shape: Shape) -> Series:
+def _poisson_counts(random: np.random.Generator, shape: SeriesShape) -> Series:
     """Counts of mean .3 to 30 with season and slow trend; more spread than Poisson's in half of the series."""
     rate = _log_uniform(random, 0.3, 30, shape)
     season = np.exp(_uniform(random, 0, 0.6, shape) * _season(random, shape).clip(-3, 3))
@@ -260,7 +260,7 @@ def _poisson_counts(random: np.random.Generator, shape: Shape) -> Series:
     return random.poisson(mixed).astype(np.float64)
 
 
-def _intermittent(random: np.random.Generator, shape: Shape) -> Series:
+def _intermittent(random: np.random.Generator, shape: SeriesShape) -> Series:
     """Demand that is 0 at most steps: spare parts. Sizes are whole, 1 to some dozens."""
     chance = _log_uniform(random, 0.03, 0.5, shape)
     drifting = np.exp(_uniform(random, -1, 1, shape) * np.linspace(-0.5, 0.5, shape.length))
@@ -270,14 +270,14 @@ def _intermittent(random: np.random.Generator, shape: Shape) -> Series:
     return np.where(demand, sizes, 0).astype(np.float64)
 
 
-def _bounded(random: np.random.Generator, shape: Shape) -> Series:
+def _bounded(random: np.random.Generator, shape: SeriesShape) -> Series:
     """Shares between 0 and 1, such as occupancy: the logistic function of a seasonal series."""
     walk = _autoregressive(_noise(random, shape), _uniform(random, 0.5, 0.98, shape))
     score = _uniform(random, -3, 1, shape) + _uniform(random, 0.5, 2.5, shape) * _season(random, shape)
     return 1 / (1 + np.exp(-(score + _log_uniform(random, 0.05, 0.5, shape) * walk)))
 
 
-def _shift(random: np.random.Generator, shape: Shape) -> Series:
+def _shift(random: np.random.Generator, shape: SeriesShape) -> Series:
     """A level that jumps by 3 to 8 spreads within the last season (or the last tenth)."""
     recent = max(shape.season, shape.length // 10, 2)
     since = shape.length - random.integers(1, recent, size=(shape.count, 1), endpoint=True)
@@ -286,7 +286,7 @@ def _shift(random: np.random.Generator, shape: Shape) -> Series:
     return _in_units(random, shape, noise + jump * (np.arange(shape.length) >= since))
 
 
-def _breaks(random: np.random.Generator, shape: Shape) -> Series:
+def _breaks(random: np.random.Generator, shape: SeriesShape) -> Series:
     """Levels and slopes that change at one to four times anywhere."""
     values = np.zeros((shape.count, shape.length))
     step = np.arange(shape.length)
@@ -301,7 +301,7 @@ def _breaks(random: np.random.Generator, shape: Shape) -> Series:
     return _in_units(random, shape, values + noise + season)
 
 
-def _changing_spread(random: np.random.Generator, shape: Shape) -> Series:
+def _changing_spread(random: np.random.Generator, shape: SeriesShape) -> Series:
     """Returns of assets, and walks of them: the spread is large after large changes.
 
     σ²_t = .05 + .1·e²_(t−1) + .85·σ²_(t−1): GARCH(1, 1) of Bollerslev 1986, of mean variance 1.
@@ -316,7 +316,7 @@ def _changing_spread(random: np.random.Generator, shape: Shape) -> Series:
     return _in_units(random, shape, np.where(walks, errors.cumsum(axis=1), errors))
 
 
-def _waves(random: np.random.Generator, shape: Shape) -> Series:
+def _waves(random: np.random.Generator, shape: SeriesShape) -> Series:
     """Waves of no calendar: an autoregression of order 2 with a period of 5 to 40 steps, as sunspots have."""
     period = _log_uniform(random, 5, 40, shape)
     radius = _uniform(random, 0.9, 0.995, shape)
@@ -329,7 +329,7 @@ def _waves(random: np.random.Generator, shape: Shape) -> Series:
     return _in_units(random, shape, _unit_spread(values))
 
 
-def _year(shape: Shape) -> float:
+def _year(shape: SeriesShape) -> float:
     """Steps of a year: the second season, else as many weeks as a year has of the main one."""
     return float(shape.second or 52.18 * max(shape.season, 2))
 
