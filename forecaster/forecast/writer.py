@@ -55,15 +55,15 @@ def write_rows(frame: Any, path: Path, as_text: Callable[[Any], Any]) -> None:
         OutputError: the suffix is unknown, or the file cannot be written.
     """
     check_suffix(path, ROWS)
-    with atomic_file(path) as partial, partial.open("wb") as file:
-        # Our own handle: its errors are OSErrors with a reason, whatever the writer wraps.
+    with atomic_file(path) as partial:
+        # Straight to a full disk, polars 1.41 loses the last rows of a CSV file without an error, and the
+        # error of a Parquet file is one of the format.
+        buffer = io.BytesIO()
         if path.suffix.lower() == ".csv":
-            as_text(frame).write_csv(file)
+            as_text(frame).write_csv(buffer)
         else:
-            # Written straight to the file, a full disk comes back as a fault of the format.
-            buffer = io.BytesIO()
             frame.write_parquet(buffer)
-            file.write(buffer.getbuffer())
+        partial.write_bytes(buffer.getbuffer())
 
 
 def write_figure(figure: Figure, path: Path) -> None:

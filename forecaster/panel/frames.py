@@ -343,15 +343,24 @@ def frame_of(columns: Mapping[str, Sequence[Any]]) -> pl.DataFrame:
 def merge_parts(
     files: Sequence[Path], out: Path, suffix: str, as_text: Callable[[pl.DataFrame], pl.DataFrame]
 ) -> None:
-    """Writes the rows of Parquet files, in order, to one .csv (`as_text`) or .parquet file, a few at a time."""
+    """Writes the rows of Parquet files, in order, to one .csv (`as_text`) or .parquet file, a few at a time.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
     if suffix == ".parquet":
         scan = pl.scan_parquet(list(files), hive_partitioning=False, glob=False)
-        scan.sink_parquet(out, row_group_size=_ROW_GROUP, maintain_order=True)
+        try:
+            scan.sink_parquet(out, row_group_size=_ROW_GROUP, maintain_order=True)
+        except pl.exceptions.ComputeError as error:  # parquet: …: underlying IO error: No space left …
+            raise OSError(str(error).rpartition(": ")[2]) from error
         return
     with out.open("wb") as target:
         for number, file in enumerate(files):
             part = pl.read_parquet(file, hive_partitioning=False, glob=False)
-            as_text(part).write_csv(target, include_header=number == 0)
+            # Straight to a full disk, polars 1.41 loses the last rows without an error.
+            text = as_text(part).write_csv(include_header=number == 0)
+            target.write(text.encode())
 
 
 def parquet_cells(file: Path) -> int | None:

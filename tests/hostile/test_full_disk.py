@@ -10,8 +10,12 @@ import pytest
 from cli.conftest import files_of_at_most, folder, shop_folder  # noqa: F401
 from forecast import tiny
 
+from forecaster.errors import OutputError
+from forecaster.files import atomic_file
+from forecaster.forecast.writer import write_rows
 from forecaster.panel import convert
 from forecaster.panel import frames as files
+from forecaster.panel.frames import merge_parts
 
 PAST = ("--future", "prices.csv")
 VERBS = {
@@ -42,6 +46,29 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(folder, shell, words, most):
     assert answer.code == 2 and "Traceback" not in answer.out + answer.err
     assert "new" in line and line.endswith(": cannot be written: File too large")
     assert tiny.tree(folder) == before
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize("parts", [False, True], ids=["one block", "merged parts"])
+def test_a_file_that_lacks_room_for_its_last_bytes_alone_is_an_error(tmp_path, suffix, parts):
+    rows = tiny.pl.DataFrame({"store": [str(number * 7919 % 10007) for number in range(500)]})
+    rows.write_parquet(tmp_path / "part.parquet")
+    out = tmp_path / f"rows{suffix}"
+
+    def write() -> None:
+        if not parts:
+            write_rows(rows, out, tiny.pl.DataFrame.clone)
+            return
+        with atomic_file(out) as partial:
+            merge_parts([tmp_path / "part.parquet"], partial, suffix, tiny.pl.DataFrame.clone)
+
+    write()
+    size = out.stat().st_size
+    out.unlink()
+    with files_of_at_most(size - 1), pytest.raises(OutputError) as error:
+        write()
+    assert str(error.value) == f"{out}: cannot be written: File too large"
+    assert os.listdir(tmp_path) == ["part.parquet"]
 
 
 @pytest.mark.parametrize(("words", "most"), VERBS.values(), ids=VERBS)
