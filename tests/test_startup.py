@@ -30,7 +30,8 @@ def test_help_answers_without_loading_anything_heavy(tmp_path, verb):
     assert "forecaster.cli" in loaded
     assert not loaded & set(HEAVY)
     if not verb:  # typer itself imports pydantic to show the types of a verb's options
-        assert not loaded & {"pydantic", "yaml", "rich"}
+        # Of rich the oldest typer looks whether it is there.
+        assert not loaded & {"pydantic", "yaml", "rich.console"}
 
 
 def test_importing_the_package_loads_nothing_heavy(tmp_path):
@@ -88,6 +89,8 @@ def test_verbs_load_only_what_they_need(tmp_path):
         f"    print([name for name in {heavy} if name in sys.modules])\n"
         "run('check', 'shop.csv')\n"
         "run('convert', 'shop.csv', 'store')\n"
+        "import torch\ntorch.zeros(1, device='meta')\n"
+        f"print([name for name in {heavy} if name in sys.modules])\n"
         "run('predict', 'model', 'shop.csv', '--out', 'ahead.csv')\n"
         "from forecaster.config import ModelPlan\nfrom forecaster.model.embedding import Shape\n"
         "from forecaster.model.size import count_parameters\n"
@@ -97,7 +100,9 @@ def test_verbs_load_only_what_they_need(tmp_path):
     )
     done = _python("-c", program, cwd=tmp_path)
     loaded = [line for line in done.stdout.splitlines() if line.startswith("[")]
-    assert loaded == ["[]", "[]", *["['torch']"] * 2, "['torch', 'sympy', 'pytorch_lightning']"], (
+    shapes = loaded[2]  # torch by itself, for shapes alone: 2.7 loads sympy too
+    assert shapes in ("['torch']", "['torch', 'sympy']")
+    assert loaded == ["[]", "[]", *[shapes] * 3, "['torch', 'sympy', 'pytorch_lightning']"], (
         done.stdout + done.stderr
     )
     assert (tmp_path / "ahead.csv").is_file() and (tmp_path / "new" / "contract.json").is_file()
