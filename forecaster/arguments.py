@@ -1,4 +1,4 @@
-"""Arguments of public functions: their types, checked at the call.
+"""Arguments of public functions: their names and types, checked at the call.
 
 The types are those of the annotations, resolved at the first call, so that an import stays light.
 """
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hi
 
 from pydantic import BaseModel, ConfigDict, InstanceOf, Strict, TypeAdapter, ValidationError
 
-from forecaster.errors import ConfigError, ForecasterError
+from forecaster.errors import ConfigError, ForecasterError, nearest
 
 if TYPE_CHECKING:
     from numpy import datetime64
@@ -58,7 +58,7 @@ _EXPECTED = {
 
 
 def typed(function: Function) -> Function:
-    """Refuses arguments of a wrong type, all at once, before a public function does anything.
+    """Refuses unknown arguments and those of a wrong type, all at once, before a public function does anything.
 
     Nothing is converted that would change its meaning: "3" and True are no numbers.
     """
@@ -74,7 +74,7 @@ def typed(function: Function) -> Function:
 
     @wraps(function)
     def run(*args: Any, **named: Any) -> Any:
-        faults = []
+        faults = [_unknown(name, function, parameters) for name in named if name not in parameters]
 
         def settled(name: str, value: Any) -> Any:
             try:
@@ -96,6 +96,15 @@ def typed(function: Function) -> Function:
             raise
 
     return run  # type: ignore[return-value]
+
+
+def _unknown(name: str, function: Callable[..., Any], parameters: Collection[str]) -> str:
+    """Returns the error of an argument that a function does not have."""
+    where = function.__qualname__ if "self" in parameters else f"fc.{function.__name__}"
+    known = [other for other in parameters if other != "self"]
+    near = nearest(name, known)
+    hint = f"did you mean '{near}'?" if near else f"expected {', '.join(known)}"
+    return f"{where}: unknown argument {name!r}; {hint}"
 
 
 class _Argument:

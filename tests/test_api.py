@@ -177,18 +177,40 @@ def test_the_resolved_config_gives_the_same_model_again(tmp_path):
 
 
 def test_an_argument_nobody_knows_is_refused_with_the_nearest_name(tmp_path):
-    with pytest.raises(fc.ConfigError, match="knwon: unknown setting, did you mean 'known'"):
-        fc.fit(tiny.shop(), horizon=7, knwon="price", config=tiny.TINY, quiet=True)
-    with pytest.raises(fc.ConfigError, match="serie: unknown setting, did you mean 'series'"):
-        fc.check(tiny.shop(), serie="store")
+    with pytest.raises(fc.ConfigError) as error:
+        fc.fit(tiny.shop(), horizn=7, quite=True, knwon="price", out=5)
+    assert str(error.value).splitlines() == [
+        "fc.fit: unknown argument 'horizn'; did you mean 'horizon'?",
+        "fc.fit: unknown argument 'quite'; did you mean 'quiet'?",
+        "fc.fit: unknown argument 'knwon'; did you mean 'known'?",
+        "out=5: expected text or a path, found int",
+    ]
     model = tiny.plain_model()
     for options in ({"until": "2024-02-01"}, {"config": tiny.TINY}, {"quiet": True}, {"widows": 3}):
         (name,) = options
-        with pytest.raises(fc.ConfigError, match=f"{name}: unknown setting"):
+        with pytest.raises(fc.ConfigError, match=f"^Forecaster.predict: unknown argument '{name}'; "):
             model.predict(tiny.plain(), **options)
     for call in (fc.check, model.backtest):
-        with pytest.raises(fc.ConfigError, match="until: unknown setting"):
+        with pytest.raises(fc.ConfigError, match="unknown argument 'until'; "):
             call(tiny.plain(), until="2024-02-01")
+    with pytest.raises(fc.ConfigError, match=r"^Model\.save: unknown argument 'xyz'; expected path$"):
+        model.save(xyz=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+CHECKED = [function for function in _public_functions() if hasattr(function, "__wrapped__")]
+"""Functions that check their arguments; of the others most have none."""
+
+
+@pytest.mark.parametrize("function", CHECKED, ids=lambda function: function.__qualname__)
+def test_every_function_names_an_unknown_argument_and_the_nearest(function):
+    names = [name for name in inspect.signature(function).parameters if name != "self"]
+    with pytest.raises(fc.ConfigError) as error:
+        function(**{f"{name}_": 1 for name in names})
+    where = function.__qualname__ if "." in function.__qualname__ else f"fc.{function.__name__}"
+    assert str(error.value).splitlines() == [
+        f"{where}: unknown argument '{name}_'; did you mean '{name}'?" for name in names
+    ]
 
 
 def test_quiet_says_nothing_and_nothing_is_written_where_nothing_was_asked(

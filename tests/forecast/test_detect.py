@@ -182,5 +182,5 @@ def test_the_command_writes_the_rows_of_python_and_a_picture(tmp_path, capsys):
 def test_a_future_table_is_no_option_where_all_truth_is_in_the_table():
     model = tiny.plain_model()
     for call in (model.detect, model.backtest):
-        with pytest.raises(fc.ConfigError, match=r"data\.future: unknown setting"):
+        with pytest.raises(fc.ConfigError, match="unknown argument 'future'"):
             call(tiny.plain(), future=tiny.plain())

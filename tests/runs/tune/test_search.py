@@ -198,7 +198,7 @@ def test_the_holdout_is_no_part_of_the_study(folder):
         ),
         ({"timeout": "soon"}, "timeout=soon: expected a duration, as 90s, 45m or 2h"),
         ({"study": "a/b"}, "study='a/b': expected letters, digits"),
-        ({"metric": "WQL"}, "data.metric: unknown setting"),
+        ({"metric": "WQL"}, "fc.tune: unknown argument 'metric'; did you mean 'metrics'?"),
         ({"space": "nowhere.yaml"}, "space nowhere.yaml: cannot be read"),
     ],
 )
