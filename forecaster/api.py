@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from forecaster.model.ensemble import Ensemble
     from forecaster.panel.findings import Finding
     from forecaster.panel.frames import AnyFrame
-    from forecaster.panel.panel import Panel
+    from forecaster.panel.panel import Only, Panel
     from forecaster.runs.batch_predict import BatchResult
     from forecaster.runs.pipeline import BacktestOptions
     from forecaster.runs.registry import Published
@@ -359,7 +359,7 @@ def predict(
         >>> predict("sales.csv", 28, future="promos.csv").frame   # doctest: +SKIP
     """
     bounds = _bounds(lower, upper, integer)
-    model, panel = without_fit(data, horizon, future, covariates, cutoff, bounds, data_options)
+    model, panel = without_fit(data, horizon, future, covariates, cutoff, only, bounds, data_options)
     return model.predict(panel, cutoff=cutoff, progress=progress, only=only)
 
 
@@ -384,7 +384,7 @@ def detect(
     Example:
         >>> detect("sales.csv").write("anomalies.parquet")   # doctest: +SKIP
     """
-    model, panel = without_fit(data, 1, None, covariates, roles=data_options)
+    model, panel = without_fit(data, 1, None, covariates, only=only, roles=data_options)
     return model.detect(panel, beyond, only=only, progress=progress)
 
 
@@ -409,7 +409,7 @@ def explain(
     Example:
         >>> explain("sales.csv", 28, only="store_1").write("why.html")  # doctest: +SKIP
     """
-    model, panel = without_fit(data, horizon, future, covariates, cutoff, roles=data_options)
+    model, panel = without_fit(data, horizon, future, covariates, cutoff, only, roles=data_options)
     return model.explain(panel, only, channel, cutoff)
 
 
@@ -419,18 +419,20 @@ def without_fit(
     future: object | None = None,
     covariates: object | None = None,
     cutoff: Date = "own",
+    only: "Only" = None,
     bounds: Mapping[str, float | None] | None = None,
     roles: Mapping[str, Any] | None = None,
 ) -> "tuple[Forecaster, Panel]":
     """Returns a model of a table that nothing is fitted to, and the table as the model reads it.
 
     Args:
-        data, horizon, future, covariates, cutoff: as `predict`; rows after a date are not read.
+        data, horizon, future, covariates, cutoff: as `predict`; targets after a date are not read.
+        only: series to forecast; all of them are read.
         bounds: lower, upper and integer, of the target.
         roles: options of the table.
 
     Raises:
-        DataError: the table cannot be understood.
+        DataError: the table cannot be understood, or has no such series.
         ConfigError: there is no horizon, or a class column is declared.
     """
     from forecaster.panel.findings import check_paths
@@ -443,17 +445,39 @@ def without_fit(
 
     from forecaster.panel.build import with_roles_until
 
-    settings, panel = _opened(settings, data, future, covariates)
+    settings, panel = _opened_with_step(settings, data, future, covariates)
     _refuse_classes(settings)
+    panel.only(only)
     time = panel.cutoff_at(start)
     if time is not None:
         panel = with_roles_until(panel, data, settings.data, covariates, time, future)
 
     # It loads torch, so it is imported after all that is quickly refused.
-    from forecaster.fitting.no_fit import as_read, unfitted
+    from forecaster.fitting.no_fit import described, unfitted
+    from forecaster.forecast.source import coded
 
     artifact = unfitted(panel if time is None else panel.until(time), settings)
-    return Forecaster(artifact, settings.tracking), as_read(panel, artifact)
+    panel = replace(coded(panel, artifact), notes=(*panel.notes, described(artifact)))
+    return Forecaster(artifact, settings.tracking), panel
+
+
+def _opened_with_step(
+    config: Config, data: object, future: object | None, covariates: object | None
+) -> "tuple[Config, Panel]":
+    """Returns what `_opened` does; where no series has two rows, with the usual step and a warning."""
+    try:
+        return _opened(config, data, future, covariates)
+    except DataError as error:
+        if [fault.rule for fault in error.findings] != ["step"]:
+            raise
+        step = error.findings[0].where
+
+    from forecaster.panel.findings import Finding
+
+    config, panel = _opened(config.replaced(data={"freq": step}), data, future, covariates)
+    text = f"no series has two rows: steps of {step} are assumed"
+    finding = Finding("warning", "frequency", text, "pass another one with --freq")
+    return config, replace(panel, notes=(*panel.notes, finding))
 
 
 def _refuse_classes(settings: Config) -> None:

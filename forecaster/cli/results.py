@@ -11,8 +11,8 @@ from typing import Any
 import typer
 
 from forecaster import api
-from forecaster.errors import ConfigError, OutputError
-from forecaster.forecast.model_folder import is_model
+from forecaster.errors import ConfigError, OutputError, visible
+from forecaster.forecast.model_folder import check_saved, is_model
 from forecaster.forecast.writer import check_suffix, write_figure
 from forecaster.options import DataOptions
 
@@ -69,6 +69,8 @@ def model_and_table(first: str, second: str | None) -> tuple[str | None, str]:
     if second is not None:
         return first, second
     if is_model(first):
+        if not first.startswith("models:/"):
+            check_saved(Path(first))
         raise ConfigError(f"Missing argument DATA: the table for the model {first}")
     return None, first
 
@@ -83,14 +85,12 @@ def without_fit(
 ) -> tuple[api.Forecaster, dict[str, Any]]:
     """Returns a model of a table without a fit, and the other options with the table as it reads it."""
     roles = {name: value for name, value in given.items() if name in DataOptions.__annotations__}
-    names = ("future", "covariates", "cutoff")
+    names = ("future", "covariates", "cutoff", "only")
     read = {name: given[name] for name in names if name in given}
     loaded, panel = api.without_fit(table, horizon, **read, bounds=bounds, roles=roles)
-
-    from forecaster.fitting.no_fit import RULE
-    from forecaster.runs.console import Screen
-
-    Screen(stderr=True).print_findings([note for note in panel.notes if note.rule == RULE])
+    for note in panel.notes:
+        if note.rule == "no-fit":
+            typer.echo(f"no fit: {visible(note.text)}", err=True)
     own = {name: value for name, value in given.items() if name not in (*roles, "future", "covariates")}
     return loaded, own | {"data": panel}
 

@@ -7,8 +7,6 @@ solved    nothing; where covariates are known in advance, the experts that read 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 
 from forecaster.config import Config, Expert, ExpertPlan, Plan, required_horizon
@@ -22,7 +20,6 @@ from forecaster.fitting.moments import learn_scales
 from forecaster.fitting.plan import first_plan, with_found_cycles
 from forecaster.fitting.versions import versions
 from forecaster.forecast.artifact import Artifact, shape_of
-from forecaster.forecast.source import coded
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network
 from forecaster.model.size import check_work
@@ -33,8 +30,6 @@ from forecaster.windows.index import Int64
 from forecaster.windows.split import Split, split_panel
 from forecaster.windows.store import training_store
 
-RULE = "no-fit"
-"""Of the finding that says what a forecast without a fit rests on."""
 _SOLVED: frozenset[Expert] = frozenset({"linear", "arx"})
 
 
@@ -79,6 +74,7 @@ def unfitted(panel: Panel, config: Config) -> Artifact:
         trained_until=int(panel.time.min()) - 1 if split is None else end_time,
         data=panel.name,
         fingerprint=fingerprint,
+        metrics={"network_weight": 0.0, "expert_weights": {}},
         versions=versions(),
         request=config,
     )
@@ -100,12 +96,7 @@ def described(artifact: Artifact) -> Finding:
     if unread:
         parts.append(f"not read: {', '.join(unread)}")
     advice = "forecaster fit learns from the whole table; --season-length sets another season"
-    return Finding("note", RULE, "; ".join(parts), advice)
-
-
-def as_read(panel: Panel, artifact: Artifact) -> Panel:
-    """Returns the whole table as a model of its rows reads it, with the finding of `described`."""
-    return replace(coded(panel, artifact), notes=(*panel.notes, described(artifact)))
+    return Finding("note", "no-fit", "; ".join(parts), advice)
 
 
 def _plan(panel: Panel, config: Config, pool: ExpertPlan) -> tuple[Plan, Split | None]:

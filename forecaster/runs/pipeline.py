@@ -439,7 +439,7 @@ class _Refits:
             if self.options.fit:
                 self.console.print_cutoffs(self.panel, served, cutoff)
             elif not self.models:
-                self.console.print_findings([described(self.artifact)])
+                self.console.print_line(f"no fit: {described(self.artifact).text}")
         beside: dict[str, Artifact] = {}
         if self.presets is not None:
             beside = self._contenders(seen, cutoff)
