@@ -57,6 +57,8 @@ def backtest(
         raise ConfigError(
             "--leaderboard, --presets: they fit, and have the row `no fit`; leave out --no-fit"
         )
+    if is_model(model) and data is None:
+        raise ConfigError(f"Missing argument DATA: the table to score {model} on")
     saved, table = results.model_and_table(model, data)
     if saved is not None and (preset or config or sets):
         raise ConfigError(
