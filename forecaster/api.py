@@ -333,7 +333,7 @@ def tune(
 @_on_device
 def predict(
     data: options.Table,
-    horizon: options.Horizon = None,
+    horizon: options.RequiredHorizon = None,
     *,
     future: options.Future = None,
     covariates: options.Covariates = None,
@@ -391,7 +391,7 @@ def detect(
 @public
 def explain(
     data: options.Table,
-    horizon: options.Horizon = None,
+    horizon: options.RequiredHorizon = None,
     *,
     only: options.OneSeries = None,
     channel: options.ExplainedChannel = None,

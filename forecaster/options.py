@@ -62,6 +62,7 @@ Table = Annotated[
 Future = Annotated[object, Option("Table of the covariates known in advance, after the cutoff.")]
 Covariates = Annotated[object, Option("Second table, joined on series and time.")]
 Horizon = Annotated[int | None, Option("Steps to forecast. None = as in the config.")]
+RequiredHorizon = Annotated[int | None, Option("Steps to forecast; a table alone needs them.")]
 FittedHorizon = Annotated[
     int | None,
     Option("Steps to forecast. None = as fitted; more need an autoregressive decoder."),

@@ -38,7 +38,7 @@ def test_the_columns_are_those_of_a_fitted_model():
     assert forecast.frame.select(keys).equals(fitted.frame.select(keys))
     levels = forecast.frame.select(pl.selectors.matches(r"^q0\.\d$")).to_numpy()
     assert (np.diff(levels, axis=1) > 0).all()
-    assert "12 experts" in _findings(forecast) and "a season of 7 steps" in _findings(forecast)
+    assert "12 experts" in _findings(forecast) and "season assumed: 7 steps" in _findings(forecast)
 
 
 def test_nothing_is_trained_solved_or_written(tmp_path, monkeypatch):
@@ -149,7 +149,7 @@ def test_a_constant_stays_and_one_row_says_which_step_is_assumed():
         forecast = fc.predict(table, 7)
         assert set(forecast.status) == {"ok"} and np.isfinite(forecast.quantiles).all()
         assert f"steps of {step} are assumed" in _findings(forecast)
-        assert "no season" in _findings(forecast)
+        assert "season assumed: none" in _findings(forecast)
 
 
 def test_a_series_without_rows_has_a_status_as_of_a_fitted_model():

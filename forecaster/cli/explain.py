@@ -18,7 +18,6 @@ def explain(
     model: options.ModelOrTable,
     out: Annotated[Path, typer.Option(help="Page to write, .html; or a picture: .png, .svg or .pdf.")],
     data: options.ModelTable = None,
-    horizon: Annotated[int | None, typer.Option(help="Steps to forecast a table alone.")] = None,
     overwrite: options.Overwrite = False,
     **given: Any,
 ) -> None:
@@ -27,6 +26,7 @@ def explain(
     Writes attention over real time, layer by layer, and how far the forecast moves when a covariate
     or a part of the past is hidden.
     """
+    horizon = given.pop("horizon")
     saved, table = results.model_and_table(model, data)
     tables = (table, given["future"], given["covariates"])
     results.check_files({PAGES + PICTURES: out}, tables, overwrite)

@@ -83,16 +83,18 @@ def unfitted(panel: Panel, config: Config) -> Artifact:
 def described(artifact: Artifact) -> Finding:
     """Returns what the forecasts of a model without a fit rest on: its experts, season and covariates."""
     schema, pool = artifact.schema, artifact.plan.model.pool
-    seasons = [f"{steps:,} steps" for steps in pool.seasons if steps > 1]
+    seasons = " and ".join(f"{steps:,}" for steps in pool.seasons if steps > 1)
     solved = [name for name in pool.experts if name in _SOLVED]
     read = {*(schema.known if solved else ()), *pool.drivers}
     unread = [name for name in (*schema.known, *schema.past) if name not in read]
     parts = [
         f"{number_of(len(pool.experts), 'expert')} weighed by their errors in each series",
-        f"frequency {schema.freq}, {'a season of ' + ' and '.join(seasons) if seasons else 'no season'}",
+        f"frequency {schema.freq}",
+        f"season assumed: {seasons + ' steps' if seasons else 'none'}",
     ]
     if solved:
-        parts.append(f"{' and '.join(solved)} solved on these rows for {', '.join(schema.known)}")
+        covariates = f" for {', '.join(schema.known)}" if schema.known else ""
+        parts.append(f"{' and '.join(solved)} solved on these rows{covariates}")
     if unread:
         parts.append(f"not read: {', '.join(unread)}")
     advice = "forecaster fit learns from the whole table; --season-length sets another season"
