@@ -57,6 +57,11 @@ def test_what_is_quickly_refused_is_refused_before_anything_heavy_is_loaded(tmp_
         ["predict", "model", "shpo.csv", "--out", "new.csv"],
         ["predict", "away", "shop.csv", "--out", "new.csv"],
         ["predict", "model", "shop.csv", "--out", "there.csv"],
+        ["predict", "shop.csv", "--out", "new.csv"],
+        ["predict", "shop.csv", "--horizon", "7", "--label", "store"],
+        ["predict", "shpo.csv", "--horizon", "7"],
+        ["predict", "model"],
+        ["explain", "shop.csv", "--out", "new.html"],
         ["backtest", "model", "shpo.csv"],
         ["backtest", "model", "shop.csv", "--out", "there.csv"],
         ["detect", "model", "shop.csv", "--out", "there.csv"],
@@ -89,6 +94,7 @@ def test_verbs_load_only_what_they_need(tmp_path):
         "run('check', 'shop.csv')\n"
         "run('convert', 'shop.csv', 'store')\n"
         "run('predict', 'model', 'shop.csv', '--out', 'ahead.csv')\n"
+        "run('predict', 'shop.csv', '--horizon', '7', '--out', 'alone.csv')\n"
         "from forecaster.config import ModelPlan\nfrom forecaster.model.embedding import Shape\n"
         "from forecaster.model.size import count_parameters\n"
         f"count_parameters(ModelPlan(**{sizes}, head='classes'), Shape(0, 2, classes=3))\n"
@@ -97,7 +103,7 @@ def test_verbs_load_only_what_they_need(tmp_path):
     )
     done = _python("-c", program, cwd=tmp_path)
     loaded = [line for line in done.stdout.splitlines() if line.startswith("[")]
-    assert loaded == ["[]", "[]", *["['torch']"] * 2, "['torch', 'sympy', 'pytorch_lightning']"], (
+    assert loaded == ["[]", "[]", *["['torch']"] * 3, "['torch', 'sympy', 'pytorch_lightning']"], (
         done.stdout + done.stderr
     )
     assert (tmp_path / "ahead.csv").is_file() and (tmp_path / "new" / "contract.json").is_file()
