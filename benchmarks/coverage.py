@@ -27,7 +27,8 @@ from known_tables import Setting, add_flags, setting_of
 
 from forecaster.config import Config
 from forecaster.evaluation.metrics import pinball
-from forecaster.fitting.fit import fit_panel, resolve, with_found_cycles
+from forecaster.fitting.fit import fit_panel, resolve
+from forecaster.fitting.plan import with_found_cycles
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.predictor import Predictor
 from forecaster.panel.build import open_panel

@@ -10,6 +10,7 @@ Example:
     >>> import forecaster as fc
     >>> model = fc.fit("sales.csv", horizon=28, known=["price", "promo"])   # doctest: +SKIP
     >>> model.predict("sales.csv", future="promos.csv").frame               # doctest: +SKIP
+    >>> fc.predict("sales.csv", horizon=28).frame                           # doctest: +SKIP
 
 Imports flow one way: cli → api → options → runs → fitting → evaluation → forecast → model → windows → panel
 → config → arguments → errors. Nothing heavy is loaded before it is needed.
@@ -34,8 +35,11 @@ if TYPE_CHECKING:
         check,
         compare,
         convert,
+        detect,
+        explain,
         fit,
         load,
+        predict,
         tune,
     )
     from forecaster.config import Config, load_config
@@ -74,9 +78,12 @@ __all__ = [
     "check",
     "compare",
     "convert",
+    "detect",
+    "explain",
     "fit",
     "load",
     "load_config",
+    "predict",
     "tune",
 ]
 

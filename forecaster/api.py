@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from forecaster.model.ensemble import Ensemble
     from forecaster.panel.findings import Finding
     from forecaster.panel.frames import AnyFrame
-    from forecaster.panel.panel import Panel
+    from forecaster.panel.panel import Only, Panel
     from forecaster.runs.batch_predict import BatchResult
     from forecaster.runs.pipeline import BacktestOptions
     from forecaster.runs.registry import Published
@@ -142,9 +142,9 @@ def fit(
         ),
     ] = None,
     experts: options.Experts = None,
-    lower: Annotated[float | None, Option("Smallest value of a forecast.")] = None,
-    upper: Annotated[float | None, Option("Largest value of a forecast.")] = None,
-    integer: Annotated[bool, Option("Round forecasts to whole numbers.")] = False,
+    lower: options.Lower = None,
+    upper: options.Upper = None,
+    integer: options.Integer = False,
     report: Annotated[
         options.PathLike | None,
         Option("HTML page about the validation windows; `out` has one anyway."),
@@ -176,9 +176,8 @@ def fit(
     from forecaster.forecast.model_folder import check_target
     from forecaster.panel.findings import check_paths
 
-    target = {"lower": lower, "upper": upper, "integer": integer or None}
     settings = config_from(config, horizon, data_options, preset)
-    settings = _with_options(settings, tracking, experts, budget, target)
+    settings = _with_options(settings, tracking, experts, budget, _bounds(lower, upper, integer))
     if precision not in (None, "full", "bf16"):
         raise ConfigError(f"precision {precision!r}: expected full or bf16")
     check_count(checkpoint_every, "checkpoint_every")
@@ -331,6 +330,166 @@ def tune(
 
 
 @public
+@_on_device
+def predict(
+    data: options.Table,
+    horizon: options.RequiredHorizon = None,
+    *,
+    future: options.Future = None,
+    covariates: options.Covariates = None,
+    cutoff: options.Cutoff = "own",
+    only: options.Only = None,
+    lower: options.Lower = None,
+    upper: options.Upper = None,
+    integer: options.Integer = False,
+    progress: options.Progress = None,
+    device: options.Device = None,
+    **data_options: Unpack[DataOptions],
+) -> "Forecast":
+    """Returns the forecast of every series in a table, or of some, without a fit.
+
+    Experts are weighed by their errors at earlier cutoffs of each series. Covariates known in advance are
+    read by experts solved at once from the rows up to the cutoff. Nothing is saved or recorded.
+
+    Raises:
+        DataError: the table cannot be understood, holds classes, or a known covariate is missing.
+        ConfigError: there is no horizon.
+
+    Example:
+        >>> predict("sales.csv", 28, future="promos.csv").frame   # doctest: +SKIP
+    """
+    bounds = _bounds(lower, upper, integer)
+    model, panel = without_fit(data, horizon, future, covariates, cutoff, only, bounds, data_options)
+    return model.predict(panel, cutoff=cutoff, progress=progress, only=only)
+
+
+@public
+@_on_device
+def detect(
+    data: options.Table,
+    *,
+    beyond: options.Beyond = 1.0,
+    covariates: options.Covariates = None,
+    only: options.Only = None,
+    progress: options.Progress = None,
+    device: options.Device = None,
+    **data_options: Unpack[DataOptions],
+) -> "Anomalies":
+    """Returns whether each observed step is inside, above or below the band forecast before it, without a fit.
+
+    Raises:
+        DataError: the table cannot be understood, or holds classes.
+        ConfigError: `beyond` is no number above 0.
+
+    Example:
+        >>> detect("sales.csv").write("anomalies.parquet")   # doctest: +SKIP
+    """
+    model, panel = without_fit(data, 1, None, covariates, only=only, roles=data_options)
+    return model.detect(panel, beyond, only=only, progress=progress)
+
+
+@public
+def explain(
+    data: options.Table,
+    horizon: options.RequiredHorizon = None,
+    *,
+    only: options.OneSeries = None,
+    channel: options.ExplainedChannel = None,
+    cutoff: options.ExplainedCutoff = "own",
+    future: options.Future = None,
+    covariates: options.Covariates = None,
+    **data_options: Unpack[DataOptions],
+) -> "Explanation":
+    """Returns how covariates and the past change one forecast without a fit.
+
+    Raises:
+        DataError: the table cannot be understood, holds classes, or has no such series or channel.
+        ConfigError: there is no horizon.
+
+    Example:
+        >>> explain("sales.csv", 28, only="store_1").write("why.html")  # doctest: +SKIP
+    """
+    model, panel = without_fit(data, horizon, future, covariates, cutoff, only, roles=data_options)
+    return model.explain(panel, only, channel, cutoff)
+
+
+def without_fit(
+    data: object,
+    horizon: int | None,
+    future: object | None = None,
+    covariates: object | None = None,
+    cutoff: Date = "own",
+    only: "Only" = None,
+    bounds: Mapping[str, float | None] | None = None,
+    roles: Mapping[str, Any] | None = None,
+) -> "tuple[Forecaster, Panel]":
+    """Returns a model of a table that nothing is fitted to, and the table as the model reads it.
+
+    Args:
+        data, horizon, future, covariates, cutoff: as `predict`; targets after a date are not read.
+        only: series to forecast; all of them are read.
+        bounds: lower, upper and integer, of the target.
+        roles: options of the table.
+
+    Raises:
+        DataError: the table cannot be understood, or has no such series.
+        ConfigError: there is no horizon, or a class column is declared.
+    """
+    from forecaster.panel.findings import check_paths
+
+    settings = _with_options(config_from(None, horizon, roles or {}), tracking=False, target=bounds)
+    required_horizon(settings)
+    _refuse_classes(settings)
+    check_paths(data, future, covariates)
+    start = _date_text(cutoff, "cutoff")
+
+    from forecaster.panel.build import with_roles_until
+
+    settings, panel = _opened_with_step(settings, data, future, covariates)
+    _refuse_classes(settings)
+    panel.only(only)
+    time = panel.cutoff_at(start)
+    if time is not None:
+        panel = with_roles_until(panel, data, settings.data, covariates, time, future)
+
+    # It loads torch, so it is imported after all that is quickly refused.
+    from forecaster.fitting.no_fit import described, unfitted
+    from forecaster.forecast.source import coded
+
+    artifact = unfitted(panel if time is None else panel.until(time), settings)
+    panel = replace(coded(panel, artifact), notes=(*panel.notes, described(artifact)))
+    return Forecaster(artifact, settings.tracking), panel
+
+
+def _opened_with_step(
+    config: Config, data: object, future: object | None, covariates: object | None
+) -> "tuple[Config, Panel]":
+    """Returns what `_opened` does; where no series has two rows, with the usual step and a warning."""
+    try:
+        return _opened(config, data, future, covariates)
+    except DataError as error:
+        if [fault.rule for fault in error.findings] != ["step"]:
+            raise
+        step = error.findings[0].where
+
+    from forecaster.panel.findings import Finding
+
+    config, panel = _opened(config.replaced(data={"freq": step}), data, future, covariates)
+    text = f"no series has two rows: steps of {step} are assumed"
+    finding = Finding("warning", "frequency", text, "pass another one with --freq")
+    return config, replace(panel, notes=(*panel.notes, finding))
+
+
+def _refuse_classes(settings: Config) -> None:
+    """Raises a ConfigError where a table of classes would be forecast without a fit."""
+    if label := settings.data.label:
+        raise ConfigError(
+            f"--label {label}: expected a table to forecast, found one of classes, which take a fit: "
+            f"forecaster fit DATA --label {label} --out MODEL"
+        )
+
+
+@public
 def convert(
     data: options.Table,
     store: Annotated[
@@ -402,6 +561,7 @@ def backtest(
     stride: options.Stride = None,
     covariates: options.Covariates = None,
     only: options.Scored = None,
+    fit: options.Fit = True,
     quiet: options.Quiet = False,
     tracking: options.Tracking = True,
     name: options.Name = None,
@@ -410,8 +570,10 @@ def backtest(
 ) -> "Backtest":
     """Returns the backtest of a configuration: fits it first, no saved model is needed.
 
+    Without a fit it scores what `predict` forecasts from the rows before each cutoff; nothing is recorded.
+
     Raises:
-        ConfigError: a setting is wrong.
+        ConfigError: a setting is wrong, or contradicts `fit=False`.
         DataError: the table cannot be understood, or has too little history for so many windows.
 
     Example:
@@ -419,8 +581,13 @@ def backtest(
     """
     from forecaster.panel.findings import check_paths
 
+    if not fit:
+        refuse(
+            {"presets": presets, "refit": None if refit == "once" else refit},
+            "a backtest without a fit",
+        )
     settings = config_from(config, horizon, data_options, preset)
-    settings = _with_options(settings, tracking, experts)
+    settings = _with_options(settings, tracking and fit, experts)
     if settings.data.label is not None:
         raise ConfigError(
             "label: expected a saved classifier and a table with classes to score it on, found settings: fit "
@@ -432,7 +599,7 @@ def backtest(
     from forecaster.runs.pipeline import BacktestOptions, run_backtest_pipeline
     from forecaster.runs.resume import FitRequest
 
-    scoring = BacktestOptions(windows, refit, stride, None, only)
+    scoring = BacktestOptions(windows, refit, stride, None, only, fit)
     contenders = None if presets is None else _presets(presets, settings)
     settings, panel = _open(FitRequest(settings, data, covariates=covariates))
     source = (data, settings.data, covariates)
@@ -526,6 +693,8 @@ def _call(function: str, data: object, scoring: "BacktestOptions", **more: objec
         return repr(value) if isinstance(value, str | int | float | Sequence | Mapping) else name
 
     given = {name: value for name, value in (vars(scoring) | more).items() if value is not None}
+    # Only `fit=False` is said: a model's backtest has no such option, and there is no refit without a fit.
+    del given["fit" if scoring.fit else "refit"]
     words = (f"{name}={literal(name, value)}" for name, value in given.items())
     return f"{function}({', '.join([literal('data', data), *words])})"
 
@@ -604,11 +773,11 @@ def _model_of(
     return Forecaster(artifact, tracking) if is_forecaster(artifact) else Classifier(artifact, tracking)
 
 
-def refuse(given: Mapping[str, object], task: str) -> None:
+def refuse(given: Mapping[str, object], task: str, advice: str = "leave it out") -> None:
     """Raises a ConfigError where options are given, not None, that a task does not have."""
     odd = [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None]
     if odd:
-        raise ConfigError(f"{', '.join(odd)}: {task} has no such option; leave it out")
+        raise ConfigError(f"{', '.join(odd)}: {task} has no such option; {advice}")
 
 
 def _check_model(path: str | Path) -> bool:
@@ -641,6 +810,10 @@ def _with_options(
     return config.replaced(**sections) if sections else config
 
 
+def _bounds(lower: float | None, upper: float | None, integer: bool) -> dict[str, float | None]:
+    return {"lower": lower, "upper": upper, "integer": integer or None}
+
+
 def _date_text(date: object, name: str) -> str:
     from forecaster.panel.timestamps import date_text
 
@@ -663,11 +836,9 @@ def _checked_page(path: str | Path | None, data: object, overwrite: bool) -> Pat
 
 def _open(asked: "FitRequest") -> "tuple[Config, Panel]":
     """Returns the table without its holdout, and the config with the settings of a store."""
-    from forecaster.panel.build import open_panel, with_roles_until
-    from forecaster.panel.store import as_converted
+    from forecaster.panel.build import with_roles_until
 
-    config = asked.config.replaced(data=as_converted(asked.data, asked.config.data).model_dump())
-    panel = open_panel(asked.data, config.data, covariates=asked.covariates, future=asked.future)
+    config, panel = _opened(asked.config, asked.data, asked.future, asked.covariates)
     if asked.until is not None:
         time, text = panel.calendar.parse(asked.until, "--until"), panel.calendar.text
         begin = int(panel.time.min())
@@ -675,6 +846,17 @@ def _open(asked: "FitRequest") -> "tuple[Config, Panel]":
             raise DataError(f"{panel.name}: --until {asked.until}: the table begins at {text(begin)}")
         panel = with_roles_until(panel, asked.data, config.data, asked.covariates, time).until(time)
     return config, panel
+
+
+def _opened(
+    config: Config, data: object, future: object | None, covariates: object | None
+) -> "tuple[Config, Panel]":
+    """Returns a table, and the config with the settings of a store."""
+    from forecaster.panel.build import open_panel
+    from forecaster.panel.store import as_converted
+
+    config = config.replaced(data=as_converted(data, config.data).model_dump())
+    return config, open_panel(data, config.data, covariates=covariates, future=future)
 
 
 def _artifact_of(model: object) -> "Artifact | None":
@@ -924,10 +1106,7 @@ class Forecaster(Model["Ensemble"]):
     def detect(
         self,
         data: options.Table,
-        beyond: Annotated[
-            float,
-            Option("Threshold in half-widths of the band; 1 = the band edge."),
-        ] = 1.0,
+        beyond: options.Beyond = 1.0,
         covariates: options.Covariates = None,
         only: options.Only = None,
         progress: options.Progress = None,
@@ -955,13 +1134,8 @@ class Forecaster(Model["Ensemble"]):
         self,
         data: options.Table,
         only: options.OneSeries = None,
-        channel: Annotated[str | None, Option("Column forecast. None = the first.")] = None,
-        cutoff: Annotated[
-            Date,
-            Option(
-                "Where the forecast starts: own (the last observation) or a date.", metavar="own|DATE"
-            ),
-        ] = "own",
+        channel: options.ExplainedChannel = None,
+        cutoff: options.ExplainedCutoff = "own",
         future: options.Future = None,
         covariates: options.Covariates = None,
         **data_options: Unpack[DataOptions],

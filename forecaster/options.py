@@ -62,6 +62,7 @@ Table = Annotated[
 Future = Annotated[object, Option("Table of the covariates known in advance, after the cutoff.")]
 Covariates = Annotated[object, Option("Second table, joined on series and time.")]
 Horizon = Annotated[int | None, Option("Steps to forecast. None = as in the config.")]
+RequiredHorizon = Annotated[int | None, Option("Steps to forecast; a table alone needs them.")]
 FittedHorizon = Annotated[
     int | None,
     Option("Steps to forecast. None = as fitted; more need an autoregressive decoder."),
@@ -78,6 +79,9 @@ Experts = Annotated[
         "None = all that suit the table."
     ),
 ]
+Lower = Annotated[float | None, Option("Smallest value of a forecast.")]
+Upper = Annotated[float | None, Option("Largest value of a forecast.")]
+Integer = Annotated[bool, Option("Round forecasts to whole numbers.")]
 Until = Annotated[Date | None, Option("Hold out all rows after this date.", metavar="DATE")]
 Cutoff = Annotated[
     Date,
@@ -94,6 +98,12 @@ Scored = Annotated[
     SeriesName | Sequence[SeriesName] | None,
     Option("Names of the series to score; fits read all. None = all."),
 ]
+ExplainedChannel = Annotated[str | None, Option("Column forecast. None = the first.")]
+ExplainedCutoff = Annotated[
+    Date,
+    Option("Where the forecast starts: own (the last observation) or a date.", metavar="own|DATE"),
+]
+Beyond = Annotated[float, Option("Threshold in half-widths of the band; 1 = the band edge.")]
 OneSeries = Annotated[
     SeriesName | None,
     Option("Name of the series; several key columns are joined with /. None = the only one."),
@@ -101,6 +111,7 @@ OneSeries = Annotated[
 Refit = Annotated[
     Literal["once", "each"], Option("Fit before the first cutoff (once), or before each.")
 ]
+Fit = Annotated[bool, Option("Fit before the cutoffs. False: score forecasts without a fit.")]
 Windows = Annotated[int, Option("Number of cutoffs.")]
 Stride = Annotated[int | None, Option("Steps between cutoffs. None = the horizon.")]
 PathSeed = Annotated[int, Option("Seed of the sample paths.", least=0)]

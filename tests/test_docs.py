@@ -97,6 +97,18 @@ def test_the_recipe_of_a_new_product_runs(tmp_path, monkeypatch, shell):
     assert len(rows) == 28 and set(rows["status"]) == {"cold"} and rows["forecast"].n_unique() > 7
 
 
+@pytest.mark.usefixtures("undrawn")
+def test_the_forecasts_without_a_fit_run(tmp_path, monkeypatch, shell):
+    page = (ROOT / "docs" / "how-to.md").read_text(encoding="utf-8")
+    block = page.partition("## Forecast without a fit")[2].split("```")[1].strip()
+    (tmp_path / "data").symlink_to(ROOT / "data")
+    monkeypatch.chdir(tmp_path)
+    for words in map(shlex.split, block.splitlines()):
+        assert shell(*words[1:]).code == 0
+    names = ["anomalies.csv", "data", "now.csv", "why.html"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+
+
 def _add_expert(folder: Path) -> None:
     """Copies the package to a folder and applies the lines that CONTRIBUTING.md shows."""
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

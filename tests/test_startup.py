@@ -58,6 +58,11 @@ def test_what_is_quickly_refused_is_refused_before_anything_heavy_is_loaded(tmp_
         ["predict", "model", "shpo.csv", "--out", "new.csv"],
         ["predict", "away", "shop.csv", "--out", "new.csv"],
         ["predict", "model", "shop.csv", "--out", "there.csv"],
+        ["predict", "shop.csv", "--out", "new.csv"],
+        ["predict", "shop.csv", "--horizon", "7", "--label", "store"],
+        ["predict", "shpo.csv", "--horizon", "7"],
+        ["predict", "model"],
+        ["explain", "shop.csv", "--out", "new.html"],
         ["backtest", "model", "shpo.csv"],
         ["backtest", "model", "shop.csv", "--out", "there.csv"],
         ["detect", "model", "shop.csv", "--out", "there.csv"],
@@ -92,6 +97,7 @@ def test_verbs_load_only_what_they_need(tmp_path):
         "import torch\ntorch.zeros(1, device='meta')\n"
         f"print([name for name in {heavy} if name in sys.modules])\n"
         "run('predict', 'model', 'shop.csv', '--out', 'ahead.csv')\n"
+        "run('predict', 'shop.csv', '--horizon', '7', '--out', 'alone.csv')\n"
         "from forecaster.config import ModelPlan\nfrom forecaster.model.embedding import Shape\n"
         "from forecaster.model.size import count_parameters\n"
         f"count_parameters(ModelPlan(**{sizes}, head='classes'), Shape(0, 2, classes=3))\n"
@@ -102,7 +108,7 @@ def test_verbs_load_only_what_they_need(tmp_path):
     loaded = [line for line in done.stdout.splitlines() if line.startswith("[")]
     shapes = loaded[2]  # torch by itself, for shapes alone: 2.7 loads sympy too
     assert shapes in ("['torch']", "['torch', 'sympy']")
-    assert loaded == ["[]", "[]", *[shapes] * 3, "['torch', 'sympy', 'pytorch_lightning']"], (
+    assert loaded == ["[]", "[]", *[shapes] * 4, "['torch', 'sympy', 'pytorch_lightning']"], (
         done.stdout + done.stderr
     )
     assert (tmp_path / "ahead.csv").is_file() and (tmp_path / "new" / "contract.json").is_file()

@@ -17,6 +17,12 @@ scores = model.backtest("sales.csv", windows=2, refit="never", on_duplicates="su
 reveal_type(model)  # forecaster.api.Forecaster
 reveal_type(fc.fit("gestures.csv", label="gesture"))  # forecaster.api.Classifier
 reveal_type(forecast)  # forecaster.forecast.forecast.Forecast
+now = fc.predict("sales.csv", 28, known=["price"], future="promos.csv", lower=0, integer=True, series="store")
+reveal_type(now)  # forecaster.forecast.forecast.Forecast
+reveal_type(fc.detect("sales.csv", freq="1d"))  # forecaster.forecast.detect.Anomalies
+reveal_type(fc.explain("sales.csv", 28, only="a"))  # forecaster.forecast.explain.Explanation
+reveal_type(fc.backtest("sales.csv", 28, fit=False))  # forecaster.evaluation.backtest.Backtest
+fc.predict("sales.csv", 28, knwon=["price"])  # wrong
 for result in (forecast, scores, model.detect("sales.csv")):
     reveal_type(result.frame)  # polars.dataframe.frame.DataFrame | pandas.DataFrame | pyarrow.Table
     reveal_type(result.to_polars())  # polars.dataframe.frame.DataFrame

@@ -10,7 +10,7 @@ import typer
 from forecaster import api
 from forecaster.cli import options, results
 from forecaster.errors import ConfigError
-from forecaster.forecast.model_folder import CONTRACT
+from forecaster.forecast.model_folder import is_model
 from forecaster.forecast.writer import PAGES, PICTURES, ROWS
 
 
@@ -37,6 +37,9 @@ def backtest(
     presets: Annotated[
         str | None, typer.Option(metavar="A,B", help="Presets or --config files for the leaderboard.")
     ] = None,
+    fit: Annotated[
+        bool, typer.Option("--fit/--no-fit", help="Fit before the cutoffs, or score the table alone.")
+    ] = True,
     preset: options.Preset = None,
     config: options.ConfigFile = None,
     sets: options.Sets = None,
@@ -47,17 +50,22 @@ def backtest(
     By default its settings are fitted again to the rows before the first cutoff, so that no scored row
     has been seen. Without a model the settings are the defaults, or those of --preset and --config.
     """
-    saved = model.startswith("models:/") or (Path(model) / CONTRACT).exists()
     further = presets.split(",") if presets else [] if leaderboard else None
-    if further is not None and (saved or data is not None):
+    if further is not None and (is_model(model) or data is not None):
         raise ConfigError(f"--leaderboard fits a table anew: leave out the model {model}")
-    if saved and data is None:
+    if further is not None and not fit:
+        raise ConfigError(
+            "--leaderboard, --presets: they fit, and have the row `no fit`; leave out --no-fit"
+        )
+    if is_model(model) and data is None:
         raise ConfigError(f"Missing argument DATA: the table to score {model} on")
-    if data is not None and (preset or config or sets):
+    saved, table = results.model_and_table(model, data)
+    if saved is not None and (preset or config or sets):
         raise ConfigError(
             "--preset, --config, --set: a model has its own; leave them out, or the model"
         )
-    table = model if data is None else data
+    if saved is not None and not fit:
+        raise ConfigError(f"--no-fit scores a table alone: leave it out, or the model {model}")
     outputs = {ROWS: out, PICTURES: plot, PAGES: report}
     results.check_files(outputs, (table, given["covariates"]), overwrite)
 
@@ -65,7 +73,7 @@ def backtest(
     from forecaster.runs.console import Screen
 
     result: Any
-    loaded = None if data is None else api.load(model)
+    loaded = None if saved is None else api.load(saved)
     if isinstance(loaded, api.Classifier):
         result = loaded.backtest(table, **results.refuse_options(given, "backtest"))
         Screen().print_class_summary(result)
@@ -74,6 +82,6 @@ def backtest(
         Screen().print_summary(result)
     else:
         settings = config_from(load_config(config, sets or ()), None, {}, preset)
-        result = api.backtest(table, config=settings, presets=further, **given)
+        result = api.backtest(table, config=settings, presets=further, fit=fit, **given)
         Screen().print_summary(result)
     results.put(result, out, plot, report)

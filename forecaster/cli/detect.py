@@ -1,4 +1,4 @@
-"""`forecaster detect`: a model and a table → anomalies."""
+"""`forecaster detect`: a model and a table, or a table alone → anomalies."""
 
 from __future__ import annotations
 
@@ -15,19 +15,24 @@ from forecaster.forecast.writer import PICTURES, ROWS
 
 @options.flags_of(api.Forecaster.detect)
 def detect(
-    model: options.Model,
+    model: options.ModelOrTable,
+    data: options.ModelTable = None,
     out: Annotated[Path | None, typer.Option(help="File for the anomalies: .csv or .parquet.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Picture to draw: .png, .svg or .pdf.")] = None,
     overwrite: options.Overwrite = False,
     **given: Any,
 ) -> None:
     """Mark the values outside the band that was forecast one step before them."""
-    outputs = {ROWS: out, PICTURES: plot}
-    results.check_files(outputs, (given["data"], given["covariates"]), overwrite)
-    loaded = api.load(model)
+    saved, table = results.model_and_table(model, data)
+    results.check_files({ROWS: out, PICTURES: plot}, (table, given["covariates"]), overwrite)
+    loaded: api.Forecaster | api.Classifier
+    if saved is None:
+        loaded, given = results.without_fit(table, 1, given)
+    else:
+        loaded, given = api.load(saved), given | {"data": table}
     if not isinstance(loaded, api.Forecaster):
         raise ConfigError(
-            f"{model}: forecaster detect expects a model that forecasts, found a classifier, which has "
+            f"{saved}: forecaster detect expects a model that forecasts, found a classifier, which has "
             "predict, backtest, explain and export"
         )
     with results.progress("detecting") as update:

@@ -1,4 +1,4 @@
-"""`forecaster explain`: a model and a table → a page or a picture of one forecast."""
+"""`forecaster explain`: a model and a table, or a table alone → a page or a picture of one forecast."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from forecaster.errors import visible
 from forecaster.forecast.writer import PAGES, PICTURES
 
 
-@options.flags_of(api.Forecaster.explain)
+@options.flags_of(api.Forecaster.explain, table=api.explain)
 def explain(
-    model: options.Model,
+    model: options.ModelOrTable,
     out: Annotated[Path, typer.Option(help="Page to write, .html; or a picture: .png, .svg or .pdf.")],
+    data: options.ModelTable = None,
     overwrite: options.Overwrite = False,
     **given: Any,
 ) -> None:
@@ -25,9 +26,16 @@ def explain(
     Writes attention over real time, layer by layer, and how far the forecast moves when a covariate
     or a part of the past is hidden.
     """
-    tables = (given["data"], given["future"], given["covariates"])
+    horizon = given.pop("horizon")
+    saved, table = results.model_and_table(model, data)
+    tables = (table, given["future"], given["covariates"])
     results.check_files({PAGES + PICTURES: out}, tables, overwrite)
-    loaded = api.load(model)
+    loaded: api.Forecaster | api.Classifier
+    if saved is None:
+        loaded, given = results.without_fit(table, horizon, given)
+    else:
+        results.refuse_of_table({"horizon": horizon})
+        loaded, given = api.load(saved), given | {"data": table}
     if isinstance(loaded, api.Classifier):
         given = results.refuse_options(given, "explain")
     explanation = loaded.explain(**given)

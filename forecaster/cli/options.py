@@ -23,6 +23,16 @@ Model = Annotated[
     Path,
     typer.Argument(metavar="MODEL", help="Folder written by forecaster fit, or models:/NAME@champion."),
 ]
+ModelOrTable = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL|DATA",
+        help="Folder written by forecaster fit, or models:/NAME@champion; or a table, without a fit.",
+    ),
+]
+ModelTable = Annotated[
+    str | None, typer.Argument(metavar="DATA", help="Table for the model. Default: there is no model.")
+]
 Preset = Annotated[
     str | None, typer.Option(help="Settings below those of --config: best, long, smoke or vanilla.")
 ]
@@ -38,13 +48,14 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Overwrite existing
 
 
 def flags_of(
-    function: Callable[..., Any], *without: str
+    function: Callable[..., Any], *without: str, table: Callable[..., Any] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Gives a verb a flag for each option of a function that the verb does not declare itself.
 
     Args:
         function: of the Python interface.
         without: options that get no flag.
+        table: the function for a table without a model, whose further options get flags too.
     """
 
     def decorate(verb: Callable[..., None]) -> Callable[..., None]:
@@ -56,7 +67,8 @@ def flags_of(
         ]
         taken = {"quiet", "progress", *without, *(part.name for part in own)}
         retired = RETIRED.get(function.__name__, {})
-        options = {name: one for name, one in options_of(function).items() if name not in taken}
+        every = options_of(table or function) | options_of(function)
+        options = {name: one for name, one in every.items() if name not in taken}
         lists = [name for name, (_, hint, _) in options.items() if _takes_several(hint)]
 
         @wraps(verb)

@@ -1,4 +1,4 @@
-"""`forecaster predict`: a model and a table → a file of keyed forecasts."""
+"""`forecaster predict`: a model and a table, or a table alone → a file of keyed forecasts."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from forecaster.runs.batch_predict import BatchResult, Engine
 
 
-@options.flags_of(api.Forecaster.predict_to, "path")
+@options.flags_of(api.Forecaster.predict_to, "path", table=api.predict)
 def predict(
-    model: options.Model,
+    model: options.ModelOrTable,
+    data: options.ModelTable = None,
     out: Annotated[
         Path | None,
         typer.Option(help="File for the forecasts: .csv or .parquet. Default: print the first rows."),
@@ -38,11 +39,16 @@ def predict(
 ) -> None:
     """Forecast every series of a table.
 
+    Without a model, which is then made of the table at once, --horizon is required.
+
     Writes one row per (series, channel, lead), with quantiles, keyed in the table's own names; with
     --samples one row per (series, channel, sample, lead). Memory stays bounded, and the same command
     resumes one that was killed.
     """
-    tables, overwrite = (given["data"], given["future"], given["covariates"]), given.pop("overwrite")
+    saved, table = results.model_and_table(model, data)
+    tables, overwrite = (table, given["future"], given["covariates"]), given.pop("overwrite")
+    bounds = {name: given.pop(name) for name in ("lower", "upper", "integer")}
+    bounds["integer"] = bounds["integer"] or None
     results.check_files({PICTURES: plot}, tables, overwrite)
     batch: dict[str, Any] = {"engine": engine, "address": address}
     if out is None:
@@ -54,8 +60,16 @@ def predict(
         resumes = given["parts"] or folder_of(out).exists()
         results.check_files({ROWS: out}, tables, overwrite or resumes)
         elsewhere = _engine(engine, address, given["devices"])
-    given |= _early(model, given)
-    loaded = api.load(model)
+    loaded: api.Forecaster | api.Classifier
+    if saved is None:
+        of_model = {"samples": given["samples"], "seed": given["seed"] or None}
+        api.refuse(of_model, "a forecast without a fit", "give a model and the table, or leave it out")
+        loaded, given = results.without_fit(table, given["horizon"], given, **bounds)
+    else:
+        results.refuse_of_table(bounds)
+        given |= {"data": table}
+        given |= _early(Path(saved), given)
+        loaded = api.load(saved)
     if isinstance(loaded, api.Classifier):
         given = results.refuse_options(given, "predict_to")
     with results.progress("predicting") as update:

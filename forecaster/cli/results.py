@@ -11,8 +11,10 @@ from typing import Any
 import typer
 
 from forecaster import api
-from forecaster.errors import OutputError
+from forecaster.errors import ConfigError, OutputError, visible
+from forecaster.forecast.model_folder import check_saved, is_model
 from forecaster.forecast.writer import check_suffix, write_figure
+from forecaster.options import DataOptions
 
 
 def check_files(
@@ -60,6 +62,37 @@ def refuse_options(given: Mapping[str, object], verb: str) -> dict[str, Any]:
     odd = {name: value for name, value in foreign.items() if value != usual[name].default}
     api.refuse(odd, "a classifier")
     return {name: value for name, value in given.items() if name in known}
+
+
+def model_and_table(first: str, second: str | None) -> tuple[str | None, str]:
+    """Returns the model and the table that two arguments name; None = a table alone."""
+    if second is not None:
+        return first, second
+    if is_model(first):
+        if not first.startswith("models:/"):
+            check_saved(Path(first))
+        raise ConfigError(f"Missing argument DATA: the table for the model {first}")
+    return None, first
+
+
+def refuse_of_table(given: Mapping[str, object]) -> None:
+    """Refuses options that a table without a model alone has."""
+    api.refuse(given, "a saved model", "leave it out, or the model: a table without one has it")
+
+
+def without_fit(
+    table: str, horizon: int | None, given: Mapping[str, Any], **bounds: Any
+) -> tuple[api.Forecaster, dict[str, Any]]:
+    """Returns a model of a table without a fit, and the other options with the table as it reads it."""
+    roles = {name: value for name, value in given.items() if name in DataOptions.__annotations__}
+    names = ("future", "covariates", "cutoff", "only")
+    read = {name: given[name] for name in names if name in given}
+    loaded, panel = api.without_fit(table, horizon, **read, bounds=bounds, roles=roles)
+    for note in panel.notes:
+        if note.rule == "no-fit":
+            typer.echo(f"no fit: {visible(note.text)}", err=True)
+    own = {name: value for name, value in given.items() if name not in (*roles, "future", "covariates")}
+    return loaded, own | {"data": panel}
 
 
 @contextmanager

@@ -25,9 +25,9 @@ from forecaster.config import FORECAST_SETTINGS, Config, Plan, setting
 from forecaster.errors import ConfigError, DataError
 from forecaster.evaluation.class_scores import KERNELS, MAJORITY, NETWORK, class_scores
 from forecaster.evaluation.comparison import MODEL
-from forecaster.fitting.fit import settled_plan
 from forecaster.fitting.members import curves_of, of_member
 from forecaster.fitting.moments import learn_channel_scales, learn_scales
+from forecaster.fitting.plan import settled_plan
 from forecaster.fitting.train import NO_CONTEXT, TrainingContext, train, training_ranks
 from forecaster.fitting.versions import versions
 from forecaster.forecast.artifact import Artifact, shape_of

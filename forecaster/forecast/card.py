@@ -112,8 +112,10 @@ def calibration_line(artifact: Artifact) -> str:
 def network_line(artifact: Artifact) -> str:
     """Returns the weights of experts and network as the fit measured them; may be empty."""
     weights = artifact.metrics.get("expert_weights")
-    if not weights:
+    if weights is None:
         return ""
+    if not weights:
+        return "no fit: experts weighed by their errors in each series; network weight 0 %"
     largest = sorted(weights, key=weights.__getitem__, reverse=True)
     named = [f"{name} {100 * weights[name]:.0f} %" for name in largest[:_NAMED]]
     if left := len(weights) - len(named):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +18,8 @@ if TYPE_CHECKING:
 CONTRACT, PLAN, METRICS = "contract.json", "plan.json", "metrics.json"
 LOSSES, FORECAST, REPORT = "loss.png", "forecast.png", "report.html"
 """Names of the pictures and the page that a fit adds to its model."""
-FILES = (
-    r"(contract|plan|config|metrics)\.json|(member-\d+|calibration|series)\.safetensors|card\.md"
-    rf"|{LOSSES}|{FORECAST}|{REPORT}"
-)
+_PARTS = r"(contract|plan|config|metrics)\.json|(member-\d+|calibration|series)\.safetensors"
+FILES = rf"{_PARTS}|card\.md|{LOSSES}|{FORECAST}|{REPORT}"
 """Pattern of the names in the folder of a model, those of format 1 included."""
 
 _SMALL = 1 << 26
@@ -34,6 +33,14 @@ def check_target(path: Path, overwrite: bool) -> None:
         OutputError: the folder cannot be written, holds something else, or is there already.
     """
     check_replaceable(path, CONTRACT, holds=FILES, overwrite=overwrite)
+
+
+def is_model(path: str) -> bool:
+    """Whether a path names a model, a damaged one too; all other paths are those of tables."""
+    folder = Path(path)
+    return path.startswith("models:/") or (
+        folder.is_dir() and any(re.fullmatch(_PARTS, file.name) for file in folder.iterdir())
+    )
 
 
 def check_saved(folder: Path, name: str = CONTRACT) -> None:

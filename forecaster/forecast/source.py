@@ -12,6 +12,7 @@ from forecaster.errors import ConfigError
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.model_folder import reading_with
 from forecaster.panel.build import open_panel
+from forecaster.panel.categories import recoded
 from forecaster.panel.panel import Only, Panel
 
 
@@ -55,3 +56,9 @@ class Source:
             categories = {**schema.categories, label: (*artifact.classes, *unknown)}
             panel = opened(schema=replace(schema, categories=categories))
         return panel
+
+
+def coded(panel: Panel, artifact: Artifact[Any]) -> Panel:
+    """Returns a panel, opened without a model, in the categories and cycles of one."""
+    schema = artifact.schema
+    return recoded(panel, schema.categories).with_cycles(schema.season_length, schema.periods)

@@ -72,7 +72,12 @@ def _read(data: DataConfig, schema: Schema | None, **sources: object) -> dict[st
 
 
 def with_roles_until(
-    panel: Panel, source: object, data: DataConfig, covariates: object | None, until: int
+    panel: Panel,
+    source: object,
+    data: DataConfig,
+    covariates: object | None,
+    until: int,
+    future: object | None = None,
 ) -> Panel:
     """Returns the panel with the roles that its rows up to a time give, and categories of all rows.
 
@@ -80,7 +85,7 @@ def with_roles_until(
 
     Args:
         panel: of the whole table.
-        source, covariates: the tables.
+        source, covariates, future: the tables.
         data: the request; roles that it declares stay, season and periods are its own.
         until: later rows decide nothing.
     """
@@ -91,7 +96,7 @@ def with_roles_until(
         schema = _schema_until(schema, source, data, covariates, until)
     if schema.categories or schema != panel.schema:
         fresh = replace(schema, categories=words)
-        panel = open_panel(source, data, schema=fresh, covariates=covariates)
+        panel = open_panel(source, data, schema=fresh, covariates=covariates, future=future)
     return panel.with_cycles(data.season_length, data.periods or ())
 
 

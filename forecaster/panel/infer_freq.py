@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from forecaster.errors import DataError
 from forecaster.panel.calendar import DAY, FIXED, MONTHS, Calendar, Times
+from forecaster.panel.findings import fault
 
 Parts = Sequence[tuple[Times, Times]]
 """Each (time [row], rising within each series; indptr [series + 1]) of some whole series."""
@@ -34,7 +35,7 @@ def find_freq(parts: Parts, integer: bool, time_zone: str | None) -> tuple[str, 
         time_zone: of the wall clock.
 
     Raises:
-        DataError: no series has two rows.
+        DataError: no series has two rows; its finding, of the rule `step`, has the usual step as `where`.
 
     Example:
         >>> find_freq([(np.arange(3) * DAY, np.array([0, 3]))], False, None)
@@ -42,10 +43,9 @@ def find_freq(parts: Parts, integer: bool, time_zone: str | None) -> tuple[str, 
     """
     gaps, counts, rows = _gap_counts(parts)
     if not len(gaps):
-        raise DataError(
-            f"the step of time cannot be found: no series has two rows ({rows} rows in all); "
-            "pass it with --freq, as --freq 1d"
-        )
+        text = f"the step of time cannot be found: no series has two rows ({rows} rows in all)"
+        usual = "1i" if integer else "1d"
+        raise fault("step", text, f"pass it with --freq, as --freq {usual}", where=usual)
     if len(gaps) == 1 and not integer and time_zone in (None, "UTC") and gaps[0] < 28 * DAY:
         # Most tables: one gap throughout, shorter than a month, needs no candidates.
         freq = _named(int(gaps[0]))

@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args
 from forecaster.config import (
     Config,
     DataConfig,
+    Expert,
     FitConfig,
     ModelConfig,
     Plan,
@@ -33,7 +34,9 @@ from forecaster.evaluation.report_data import ReportContext
 from forecaster.fitting.classes import Folds, fit_classes, resolve_classes
 from forecaster.fitting.distributed import windows_per_step
 from forecaster.fitting.experts.pool import fit_experts
-from forecaster.fitting.fit import fit_panel, resolve, with_found_cycles
+from forecaster.fitting.fit import fit_panel, resolve
+from forecaster.fitting.no_fit import described, unfitted
+from forecaster.fitting.plan import with_found_cycles
 from forecaster.fitting.train import NO_CONTEXT, TrainingContext
 from forecaster.fitting.warm_start import requested
 from forecaster.forecast.artifact import Artifact, is_forecaster
@@ -42,6 +45,7 @@ from forecaster.forecast.model_folder import FORECAST, LOSSES, REPORT
 from forecaster.forecast.plots import plot_curves
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.saved_model import save_artifact
+from forecaster.forecast.source import coded
 from forecaster.forecast.window import check_horizon
 from forecaster.forecast.writer import write_figure, write_page
 from forecaster.model.sampling import NUM_SAMPLES
@@ -66,6 +70,8 @@ from forecaster.windows.split import Split
 Refit = Literal["once", "each", "never"]
 EXPERTS = "experts"
 """Of a leaderboard: all experts of the table, weighted, without a network."""
+NO_FIT = "no fit"
+"""Of a leaderboard: what `predict` forecasts from the table alone."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +88,13 @@ class BacktestOptions:
     """Leads; None = as the model was fitted."""
     only: Only = None
     """Series that are scored; refits read all."""
+    fit: bool = True
+    """False: nothing is fitted; before each cutoff a model is made of the table as it is."""
+
+    @property
+    def each(self) -> bool:
+        """Whether every cutoff has a model of its own."""
+        return self.refit == "each" or not self.fit
 
     def __post_init__(self) -> None:
         if self.refit not in get_args(Refit):
@@ -384,7 +397,7 @@ class _Refits:
         Raises:
             DataError: the rows before a cutoff are too few to fit.
         """
-        each = self.options.refit == "each"
+        each = self.options.each
         for some in [[one] for one in cutoffs] if each else [list(cutoffs)]:
             if each or not self.models:
                 self._prepare(some[0])
@@ -408,7 +421,7 @@ class _Refits:
 
     def _prepare(self, cutoff: int) -> None:
         """Fits what forecasts from this cutoff on."""
-        served = [cutoff] if self.options.refit == "each" else self.cutoffs
+        served = [cutoff] if self.options.each else self.cutoffs
         if self.options.refit == "never":
             seen = self.panel.until(self.artifact.trained_until)
             self.console.print_cutoffs(self.panel, served, None)
@@ -416,13 +429,24 @@ class _Refits:
             panel = self.reopened(cutoff)
             if panel.schema != self.panel.schema:  # else forecasts share its arrays
                 self.panel = panel
-            seen = with_found_cycles(self.panel.until(cutoff), self.config)
+            before = self.panel.until(cutoff)
+            seen = with_found_cycles(before, self.config)
             with self._timed(MODEL):
-                self.artifact = self._fitted(seen, cutoff, self.config)
-            self.console.print_cutoffs(self.panel, served, cutoff)
-        beside = self._experts(seen, RIDGE) if self.presets is None else self._contenders(seen, cutoff)
+                if self.options.fit:
+                    self.artifact = self._fitted(seen, cutoff, self.config)
+                else:
+                    self.artifact = unfitted(before, self.config)
+            if self.options.fit:
+                self.console.print_cutoffs(self.panel, served, cutoff)
+            elif not self.models:
+                self.console.print_line(f"no fit: {described(self.artifact).text}")
+        beside: dict[str, Artifact] = {}
+        if self.presets is not None:
+            beside = self._contenders(seen, cutoff)
+        elif self.options.fit:
+            beside = self._experts(seen, RIDGE)
         self.models = {
-            name: (Predictor(model), _coded(self.panel.only(self.options.only), model))
+            name: (Predictor(model), coded(self.panel.only(self.options.only), model))
             for name, model in {MODEL: self.artifact, **beside}.items()
         }
 
@@ -441,6 +465,8 @@ class _Refits:
     def _contenders(self, seen: Panel, cutoff: int) -> dict[str, Artifact]:
         """The presets fitted to the same rows, the experts of the table, and each of them alone."""
         found: dict[str, Artifact] = {}
+        with self._timed(NO_FIT):
+            found[NO_FIT] = unfitted(self.panel.until(cutoff), self._defaults())
         for name, config in (self.presets or {}).items():
             with self._timed(name):
                 found[name] = self._fitted(seen, cutoff, config)
@@ -464,14 +490,7 @@ class _Refits:
             own = self.artifact.ensemble.experts_only("linear" if name == RIDGE else None)
             if own is not None:
                 return {name: replace(self.artifact, ensemble=own)}
-        asked, levels = self.config, self.config.model.quantile_levels
-        config = Config(
-            horizon=self.horizon,
-            data=asked.data,
-            target=asked.target,
-            model=ModelConfig(experts=("linear",) if name == RIDGE else None, quantile_levels=levels),
-            fit=FitConfig(validation=asked.fit.validation),
-        )
+        config = self._defaults(("linear",) if name == RIDGE else None)
         try:
             with self.console.stage(f"fitting {name}"):
                 return {name: fit_experts(seen, *resolve(seen, config))}
@@ -479,11 +498,16 @@ class _Refits:
             self.console.print_notice(f"no {name} in the table: {error}")
             return {}
 
-
-def _coded(panel: Panel, model: Artifact) -> Panel:
-    """Returns the panel with the categories and cycles of a model."""
-    cycles = model.schema.season_length, model.schema.periods
-    return recoded(panel, model.schema.categories).with_cycles(*cycles)
+    def _defaults(self, experts: tuple[Expert, ...] | None = None) -> Config:
+        """The default settings with some experts, for the roles, bounds and levels of the request."""
+        asked = self.config
+        return Config(
+            horizon=self.horizon,
+            data=asked.data,
+            target=asked.target,
+            model=ModelConfig(experts=experts, quantile_levels=asked.model.quantile_levels),
+            fit=FitConfig(validation=asked.fit.validation),
+        )
 
 
 def _verdict(artifact: Artifact[Any], backtest: Backtest | None) -> str:
@@ -508,8 +532,8 @@ def _draw_forecast(artifact: Artifact, panel: Panel, path: Path) -> None:
         (cutoff,) = rolling_cutoffs(panel, 1, artifact.horizon)
     except ForecasterError:  # a table barely longer than the horizon has no past to show
         return
-    coded = recoded(panel, artifact.schema.categories)
-    write_figure(Predictor(artifact).forecast_at(coded, cutoff).plot(), path)
+    panel = recoded(panel, artifact.schema.categories)
+    write_figure(Predictor(artifact).forecast_at(panel, cutoff).plot(), path)
 
 
 def _draw_report(backtest: Backtest, paths: set[Path]) -> None:

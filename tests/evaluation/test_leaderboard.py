@@ -77,7 +77,7 @@ def test_all_rows_are_scored_over_the_same_cells_and_ranked_by_wql():
     board, table = _board(), _board().summary
     experts = [name for name in board.scores if name.startswith("expert ")]
     assert {"expert ets", "expert linear", "expert growing_season"} <= {*experts}
-    assert {*board.scores} == {MODEL, PRESET, "experts", *experts, *BASELINES}
+    assert {*board.scores} == {MODEL, PRESET, "no fit", "experts", *experts, *BASELINES}
     assert (board.scored, board.unscored) == (2 * 3 * 7 - 2, 2)
     for name, one in board.tallies.items():
         cells = board.tallies[MODEL].windows["cells"]

@@ -7,7 +7,8 @@ import torch
 
 import forecaster as fc
 from forecaster.config import Config, DataConfig
-from forecaster.fitting.fit import resolve, with_found_cycles
+from forecaster.fitting.fit import resolve
+from forecaster.fitting.plan import with_found_cycles
 from forecaster.model.positions import step_of_cycle
 from forecaster.panel.build import open_panel
 from forecaster.panel.calendar import Calendar, cycle_steps

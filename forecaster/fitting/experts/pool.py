@@ -25,7 +25,7 @@ from forecaster.fitting.versions import versions
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.model.closed_forms import ETS_SEASON, MEAN_SEASONS, SEASONS
 from forecaster.model.ensemble import Ensemble
-from forecaster.model.experts import CUTOFFS, GENERAL, SEASONAL, SECOND
+from forecaster.model.experts import CUTOFFS, GENERAL, SEASONAL, SECOND, Experts
 from forecaster.model.network import Network
 from forecaster.panel.arrays import rows_before
 from forecaster.panel.audit import ZEROS
@@ -177,11 +177,16 @@ def solve_experts(network: Network, panel: Panel, plan: Plan, split: Split, stor
         return
     solve_linear(network, panel, plan, split.train)
     solve_arx(network, panel, plan, split.train, store)
-    demand = _intermittent(panel, split.train_end)
-    experts.intermittent[1:] = torch.from_numpy(demand)
-    experts.intermittent[0] = bool(demand.all())
+    learn_demand(experts, panel, split.train_end)
     beyond = learn_levels(network, panel, split.train_end)
     learn_errors(network, panel, plan, split, store, beyond)
+
+
+def learn_demand(experts: Experts, panel: Panel, end: Int64) -> None:
+    """Puts which channels are of intermittent demand into experts, by the rows of each series before `end`."""
+    demand = _intermittent(panel, end)
+    experts.intermittent[1:] = torch.from_numpy(demand)
+    experts.intermittent[0] = bool(demand.all())
 
 
 def fit_experts(panel: Panel, plan: Plan, split: Split, only: Expert | None = None) -> Artifact:

@@ -22,7 +22,6 @@ from forecaster.config import Plan
 from forecaster.model.experts import SHARPNESS, Evidence, Experts, Pool, truncated
 from forecaster.model.network import Network
 from forecaster.panel.panel import Panel
-from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.index import WindowIndex, even_draw
 from forecaster.windows.split import Split
 from forecaster.windows.store import WindowStore
@@ -87,6 +86,9 @@ def learn_errors(
     windows without what is further back, of no history those of the last windows, around the level predicted
     from the other series; `beyond` [S, C] of `learn_levels` is the leave-one-out error.
     """
+    # Here, for it loads Lightning: a forecast without a fit comes without.
+    from forecaster.windows.datamodule import WindowSequence
+
     experts, draw = network.experts, np.random.default_rng(0)
     assert experts is not None
     together = 1 if split.train.channels == panel.n_channels else panel.n_channels

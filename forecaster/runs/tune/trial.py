@@ -34,8 +34,9 @@ from forecaster.evaluation.class_scores import NETWORK
 from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL
 from forecaster.evaluation.metrics import Scores
 from forecaster.fitting.classes import fit_classes, resolve_classes
-from forecaster.fitting.fit import fit_panel, resolve, with_found_cycles
+from forecaster.fitting.fit import fit_panel, resolve
 from forecaster.fitting.mixture import NETWORK_WEIGHTS
+from forecaster.fitting.plan import with_found_cycles
 from forecaster.fitting.train import TrainingContext
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast

@@ -1,0 +1,131 @@
+"""A model that nothing is fitted to: experts weighed by their errors at earlier cutoffs of each series alone.
+
+plan      lengths, season and pool of the table, as a fit resolves them; the network has weight 0
+counted   units of columns, channels of intermittent demand, a level for series without history
+solved    nothing; where covariates are known in advance, the experts that read them, in closed form
+"""
+
+from __future__ import annotations
+
+import torch
+
+from forecaster.config import Config, Expert, ExpertPlan, Plan, required_horizon
+from forecaster.errors import ConfigError, DataError, number_of
+from forecaster.fitting.experts.drivers import solve_arx
+from forecaster.fitting.experts.levels import learn_levels
+from forecaster.fitting.experts.linear_settings import choose_linear
+from forecaster.fitting.experts.pool import learn_demand, pool_settings, smallest
+from forecaster.fitting.experts.ridge import solve_linear
+from forecaster.fitting.moments import learn_scales
+from forecaster.fitting.plan import first_plan, with_found_cycles
+from forecaster.fitting.versions import versions
+from forecaster.forecast.artifact import Artifact, shape_of
+from forecaster.model.ensemble import Ensemble
+from forecaster.model.network import Network
+from forecaster.model.size import check_work
+from forecaster.panel.categories import with_categories
+from forecaster.panel.findings import Finding
+from forecaster.panel.panel import Panel
+from forecaster.windows.index import Int64
+from forecaster.windows.split import Split, split_panel
+from forecaster.windows.store import training_store
+
+_SOLVED: frozenset[Expert] = frozenset({"linear", "arx"})
+
+
+def unfitted(panel: Panel, config: Config) -> Artifact:
+    """Returns a model of a table without a fit: no training windows, no gradient step.
+
+    Args:
+        panel: the rows that may be read; those after the last observed target are not.
+        config: the request; of its training settings the seed alone is read.
+
+    Raises:
+        ConfigError: there is no horizon, there are no experts, or a forecast would take hours.
+        DataError: no target is observed.
+    """
+    horizon = required_horizon(config)
+    end_time = panel.last_time("nothing to forecast from")
+    # Nothing is held out: cycles are found, and experts solved, in all rows.
+    whole = config.replaced(fit={"validation": None})
+    panel = with_found_cycles(panel.until(end_time), whole)
+    fingerprint = panel.fingerprint()
+    pool = pool_settings(config.model, panel, horizon)
+    if not pool.experts:
+        raise ConfigError(
+            "a forecast without a fit is that of experts: expected settings with some, found a network alone "
+            "(model.experts, model.head, model.decoder); leave them out, or fit"
+        )
+    plan, split = _plan(panel, whole, pool)
+    plan = smallest(plan)
+    check_work(plan.model, horizon, members=1)
+    end = panel.rows_until(end_time)
+    panel = with_categories(panel, end)
+    network = _network(panel, plan, end)
+    if split is not None:
+        solve_linear(network, panel, plan, split.train)
+        solve_arx(network, panel, plan, split.train, training_store(panel, plan))
+    return Artifact(
+        schema=panel.schema,
+        plan=plan,
+        shape=network.shape,
+        ensemble=Ensemble([network], [1.0], target=plan.target).eval().requires_grad_(False),
+        # Solved experts have seen the targets; else units and counts alone are of them.
+        trained_until=int(panel.time.min()) - 1 if split is None else end_time,
+        data=panel.name,
+        fingerprint=fingerprint,
+        metrics={"network_weight": 0.0, "expert_weights": {}},
+        versions=versions(),
+        request=config,
+    )
+
+
+def described(artifact: Artifact) -> Finding:
+    """Returns what the forecasts of a model without a fit rest on: its experts, season and covariates."""
+    schema, pool = artifact.schema, artifact.plan.model.pool
+    seasons = " and ".join(f"{steps:,}" for steps in pool.seasons if steps > 1)
+    solved = [name for name in pool.experts if name in _SOLVED]
+    read = {*(schema.known if solved else ()), *pool.drivers}
+    unread = [name for name in (*schema.known, *schema.past) if name not in read]
+    parts = [
+        f"{number_of(len(pool.experts), 'expert')} weighed by their errors in each series",
+        f"frequency {schema.freq}",
+        f"season assumed: {seasons + ' steps' if seasons else 'none'}",
+    ]
+    if solved:
+        covariates = f" for {', '.join(schema.known)}" if schema.known else ""
+        parts.append(f"{' and '.join(solved)} solved on these rows{covariates}")
+    if unread:
+        parts.append(f"not read: {', '.join(unread)}")
+    advice = "forecaster fit learns from the whole table; --season-length sets another season"
+    return Finding("note", "no-fit", "; ".join(parts), advice)
+
+
+def _plan(panel: Panel, config: Config, pool: ExpertPlan) -> tuple[Plan, Split | None]:
+    """The plan of a table, and the windows to solve experts on: where they read covariates, or are requested."""
+    names = tuple(name for name in pool.experts if name not in _SOLVED)
+    if panel.schema.known or not names:
+        plan = first_plan(panel, config, pool)
+        try:
+            split = split_panel(panel, plan)
+        except DataError:  # not one window with a horizon after it
+            if not names:
+                raise
+        else:
+            return choose_linear(panel, plan, split), split
+    bare = {"experts": names, "drivers": (), "driver_length": 1}
+    return first_plan(panel, config, pool.model_copy(update=bare)), None
+
+
+def _network(panel: Panel, plan: Plan, end: Int64) -> Network:
+    """A network of weight 0 with units, demand and levels of the rows of each series before `end`."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(plan.fit.seed)
+        network = Network(plan.model, shape_of(panel, plan.horizon))
+    learn_scales(network, panel, end)
+    assert network.experts is not None
+    learn_demand(network.experts, panel, end)
+    if (panel.last_observed < 0).any():
+        learn_levels(network, panel, end)
+    network.network_weight.zero_()
+    return network.eval()
