@@ -177,7 +177,7 @@ def fit(
     from forecaster.panel.findings import check_paths
 
     settings = config_from(config, horizon, data_options, preset)
-    settings = _with_options(settings, tracking, experts, budget, _bounds(lower, upper, integer))
+    settings = _with_options(settings, tracking, experts, budget, bounds_of(lower, upper, integer))
     if precision not in (None, "full", "bf16"):
         raise ConfigError(f"precision {precision!r}: expected full or bf16")
     check_count(checkpoint_every, "checkpoint_every")
@@ -358,7 +358,7 @@ def predict(
     Example:
         >>> predict("sales.csv", 28, future="promos.csv").frame   # doctest: +SKIP
     """
-    bounds = _bounds(lower, upper, integer)
+    bounds = bounds_of(lower, upper, integer)
     model, panel = without_fit(data, horizon, future, covariates, cutoff, only, bounds, data_options)
     return model.predict(panel, cutoff=cutoff, progress=progress, only=only)
 
@@ -810,7 +810,8 @@ def _with_options(
     return config.replaced(**sections) if sections else config
 
 
-def _bounds(lower: float | None, upper: float | None, integer: bool) -> dict[str, float | None]:
+def bounds_of(lower: float | None, upper: float | None, integer: bool) -> dict[str, float | None]:
+    """Returns the bounds of a target by setting; None = not given."""
     return {"lower": lower, "upper": upper, "integer": integer or None}
 
 

@@ -51,13 +51,14 @@ def backtest(
     has been seen. Without a model the settings are the defaults, or those of --preset and --config.
     """
     further = presets.split(",") if presets else [] if leaderboard else None
-    if further is not None and (is_model(model) or data is not None):
+    has_model = is_model(model)
+    if further is not None and (has_model or data is not None):
         raise ConfigError(f"--leaderboard fits a table anew: leave out the model {model}")
     if further is not None and not fit:
         raise ConfigError(
             "--leaderboard, --presets: they fit, and have the row `no fit`; leave out --no-fit"
         )
-    if is_model(model) and data is None:
+    if has_model and data is None:
         raise ConfigError(f"Missing argument DATA: the table to score {model} on")
     saved, table = results.model_and_table(model, data)
     if saved is not None and (preset or config or sets):

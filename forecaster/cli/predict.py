@@ -47,8 +47,7 @@ def predict(
     """
     saved, table = results.model_and_table(model, data)
     tables, overwrite = (table, given["future"], given["covariates"]), given.pop("overwrite")
-    bounds = {name: given.pop(name) for name in ("lower", "upper", "integer")}
-    bounds["integer"] = bounds["integer"] or None
+    bounds = api.bounds_of(*(given.pop(name) for name in ("lower", "upper", "integer")))
     results.check_files({PICTURES: plot}, tables, overwrite)
     batch: dict[str, Any] = {"engine": engine, "address": address}
     if out is None:

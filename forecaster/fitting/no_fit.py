@@ -7,19 +7,16 @@ solved    nothing; where covariates are known in advance, the experts that read 
 
 from __future__ import annotations
 
-import torch
-
 from forecaster.config import Config, Expert, ExpertPlan, Plan, required_horizon
 from forecaster.errors import ConfigError, DataError, number_of
 from forecaster.fitting.experts.drivers import solve_arx
 from forecaster.fitting.experts.levels import learn_levels
 from forecaster.fitting.experts.linear_settings import choose_linear
-from forecaster.fitting.experts.pool import learn_demand, pool_settings, smallest
+from forecaster.fitting.experts.pool import bare_network, learn_demand, pool_settings, smallest
 from forecaster.fitting.experts.ridge import solve_linear
-from forecaster.fitting.moments import learn_scales
 from forecaster.fitting.plan import first_plan, with_found_cycles
 from forecaster.fitting.versions import versions
-from forecaster.forecast.artifact import Artifact, shape_of
+from forecaster.forecast.artifact import Artifact
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network
 from forecaster.model.size import check_work
@@ -119,13 +116,10 @@ def _plan(panel: Panel, config: Config, pool: ExpertPlan) -> tuple[Plan, Split |
 
 def _network(panel: Panel, plan: Plan, end: Int64) -> Network:
     """A network of weight 0 with units, demand and levels of the rows of each series before `end`."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(plan.fit.seed)
-        network = Network(plan.model, shape_of(panel, plan.horizon))
-    learn_scales(network, panel, end)
+    network = bare_network(panel, plan, end)
     assert network.experts is not None
     learn_demand(network.experts, panel, end)
     if (panel.last_observed < 0).any():
         learn_levels(network, panel, end)
     network.network_weight.zero_()
-    return network.eval()
+    return network

@@ -429,17 +429,17 @@ class _Refits:
             panel = self.reopened(cutoff)
             if panel.schema != self.panel.schema:  # else forecasts share its arrays
                 self.panel = panel
-            before = self.panel.until(cutoff)
-            seen = with_found_cycles(before, self.config)
-            with self._timed(MODEL):
-                if self.options.fit:
-                    self.artifact = self._fitted(seen, cutoff, self.config)
-                else:
-                    self.artifact = unfitted(before, self.config)
+            seen = self.panel.until(cutoff)
             if self.options.fit:
+                seen = with_found_cycles(seen, self.config)
+                with self._timed(MODEL):
+                    self.artifact = self._fitted(seen, cutoff, self.config)
                 self.console.print_cutoffs(self.panel, served, cutoff)
-            elif not self.models:
-                self.console.print_line(f"no fit: {described(self.artifact).text}")
+            else:
+                with self._timed(MODEL):
+                    self.artifact = unfitted(seen, self.config)
+                if not self.models:
+                    self.console.print_line(f"no fit: {described(self.artifact).text}")
         beside: dict[str, Artifact] = {}
         if self.presets is not None:
             beside = self._contenders(seen, cutoff)

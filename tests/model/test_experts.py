@@ -353,7 +353,7 @@ def test_noise_that_maps_were_solved_on_gives_the_linear_forecast_no_weight(make
     settings = {"experts": ("naive", "level_0.1", "linear"), "lookbacks": (24,)}
     plan, split = resolve(panel, make_config(8, context_length=24, model=settings))
     plan = plan.with_linear(ridge_alpha=1e-4)
-    network, store = bare_network(panel, plan, split), training_store(panel, plan)
+    network, store = bare_network(panel, plan, split.train_end), training_store(panel, plan)
     solve_experts(network, panel, plan, split, store)
 
     def weight(index, numbers, known_time=True):

@@ -112,7 +112,7 @@ class _Choice:
         has_cycles = bool(panel.calendar.cycles)
         widest = plan.with_linear(phases=self._phases or 1, calendar=has_cycles)
         # One pass over the windows: the sums of the widest maps hold those of all others (`_narrowed`).
-        self._network = bare_network(panel, widest, split)
+        self._network = bare_network(panel, widest, split.train_end)
         self._windows: dict[int | None, ridge.RidgeWindows] = {}
         self._sums: dict[int | None, dict[int, list[ridge.Equations]]] = {}
         """[training span][quarter left out] normal equations of each lookback."""

@@ -195,7 +195,7 @@ def fit_experts(panel: Panel, plan: Plan, split: Split, only: Expert | None = No
     panel, plan = with_categories(panel, split.train_end), smallest(plan)
     if plan.fit.refit:
         split = split_panel(panel, plan.with_fit(validation=None))
-    network = bare_network(panel, plan, split)
+    network = bare_network(panel, plan, split.train_end)
     solve_experts(network, panel, plan, split, training_store(panel, plan))
     ensemble = Ensemble([network], [1.0], target=plan.target).experts_only(only)
     assert ensemble is not None
@@ -216,11 +216,12 @@ def smallest(plan: Plan) -> Plan:
     return plan.with_model(width=4, heads=1, encoder_layers=1, decoder_layers=1)
 
 
-def bare_network(panel: Panel, plan: Plan, split: Split) -> Network:
-    """Returns a network of the smallest size with the scales of the training rows."""
+def bare_network(panel: Panel, plan: Plan, end: Int64) -> Network:
+    """Returns a network of the smallest size with the scales of the rows of each series before `end`."""
     with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(plan.fit.seed)
         network = Network(smallest(plan).model, shape_of(panel, plan.horizon))
-    learn_scales(network, panel, split.train_end)
+    learn_scales(network, panel, end)
     return network.eval()
 
 
