@@ -117,7 +117,7 @@ def corpus(folder: Path) -> Iterator[RealSeries]:
                 name=str(key[-1]),
                 step=STEPS.get(step, step),
                 values=rows["y"].cast(pl.Float64).fill_null(np.nan).to_numpy(),
-                start=None if file.stem.startswith(MADE_UP) else rows["ds"].to_numpy()[0],
+                start=None if file.stem.startswith(MADE_UP) else np.datetime64(rows["ds"][0], "s"),
             )
 
 
@@ -158,11 +158,25 @@ def _values(column: pl.Series) -> Values:
 
 
 def main() -> None:
-    arguments = _parser().parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add_folders(parser)
+    arguments = parser.parse_args()
     print(f"{len(GROUPS)} sources of development tables; sealed by seed {SEED}:")
     print("  " + ", ".join(sealed()))
     print("open:")
     print("  " + ", ".join(sorted({*GROUPS} - {*sealed()})))
+    print(kept_series(arguments)[1])
+
+
+def add_folders(parser: argparse.ArgumentParser) -> None:
+    """Adds the folders of the corpus and of the development tables."""
+    parser.add_argument("--corpus", type=Path, required=True)
+    for name in ("gift", "league", "r", "m3"):
+        parser.add_argument(f"--{name}", type=Path)
+
+
+def kept_series(arguments: argparse.Namespace) -> tuple[list[RealSeries], str]:
+    """Returns the series of the corpus that no development table holds, and lines that count the others."""
     league = Path(__file__).with_name("league.csv")
     readers = {
         "gift": lambda folder: gift_tables(folder),
@@ -170,28 +184,22 @@ def main() -> None:
         "r": lambda folder: listed_tables(folder, folder / "list.csv", "r"),
         "m3": lambda folder: m3_tables(folder),
     }
+    lines = []
     tables: dict[str, list[Values]] = {}
     for name, reader in readers.items():
         folder = getattr(arguments, name)
         if folder is None:
-            print(f"--{name} not given: its tables are not compared")
+            lines.append(f"--{name} not given: its tables are not compared")
             continue
         for table, series in reader(folder):
             tables.setdefault(group_of(table), []).extend(series)
     everything = list(corpus(arguments.corpus))
     kept, shared = leave_out(everything, tables)
-    print(f"corpus: {len(everything):,} series, {len(kept):,} kept")
+    lines.append(f"corpus: {len(everything):,} series, {len(kept):,} kept")
     for group, names in sorted(shared.items(), key=lambda item: -len(item[1])):
         if names:
-            print(f"  {group:24} {len(names):5,} left out, such as {names[0]}")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--corpus", type=Path, required=True)
-    for name in ("gift", "league", "r", "m3"):
-        parser.add_argument(f"--{name}", type=Path)
-    return parser
+            lines.append(f"  {group:24} {len(names):5,} left out, such as {names[0]}")
+    return kept, "\n".join(lines)
 
 
 if __name__ == "__main__":

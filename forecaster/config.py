@@ -470,8 +470,6 @@ class ExpertPlan(Section):
     """Steps between these cutoffs."""
     seasons: tuple[_Steps, Annotated[int, Field(ge=0, le=LONGEST)]] = (1, 0)
     """Steps of the main season, and of a longer one; 0 = none."""
-    band_phases: _Steps = 1
-    """Parts of the main season, the first cycle, at which the bands of experts have widths of their own."""
     drivers: tuple[str, ...] = ()
     """Covariates and targets that the expert `arx` may read for each target."""
     driver_length: _Steps = 1

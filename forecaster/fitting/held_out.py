@@ -96,8 +96,9 @@ def mean_weights(ensemble: Ensemble, store: WindowStore, split: Split) -> dict[s
     member_weights = torch.tensor(ensemble.weights)  # [M]
     by_window = []
     for batch in WindowSequence(store, index, numbers, _BATCH):
-        pools = [network.pool(batch.inputs, network.scale(batch.inputs)) for network in networks]
-        weights = torch.stack([pool.evidence.weights.mean(dim=1) for pool in pools], dim=-1)
+        weights = torch.stack(
+            [network.weights_of_experts(batch.inputs).mean(dim=1) for network in networks], dim=-1
+        )
         by_window.append(weights @ member_weights)
     mean = torch.cat(by_window).mean(dim=0).tolist()
     network_weights = torch.tensor([mean_weight(network) for network in networks])

@@ -1,19 +1,15 @@
-"""Experts: forecasts with a closed form, weighed by their own errors at earlier cutoffs of the series.
+"""Experts: forecasts with a closed form, weighed by attention to what their errors at earlier cutoffs show.
 
-    history ─▶ fill gaps ─▶ experts at the cutoff                    ─▶ forecasts   [R, H, E]
-                        └─▶ experts at four earlier cutoffs − truth ─▶ error [R, E] ─▶ weights, unit of bands
+    history ─▶ fill gaps ─▶ experts at the cutoff                    ─▶ forecasts [R, H, E] ─┐
+                        └─▶ experts at four earlier cutoffs − truth ─▶ evidence ─▶ ATTENTION ─┴─▶ quantiles
 
-The weights of a lead are the softmax of −s · (error / least error − 1), which tends to equal weights where
-few earlier cutoffs are known, less t times the same of the errors of that lead on training windows, where
-these are many, with a history cut to one as short (in the classes of `Experts.longest`). Training windows
-choose s and t near 6 and 12. Weights from errors need no training; weights that gradient descent learned on
-the earlier cutoffs of a table were as good (MAE .734 against .735 of seasonal naive's, 17 tables).
-
-An error counts only leads up to the cutoff of the window. All experts commute with y → a·y + b, but for
-`tsb`, which commutes with a only and is used on intermittent channels alone.
+Attention over experts (expert_attention.py) has weights that were learned on other tables and come with the
+package; nothing of it is trained on a table. An error counts only leads up to the cutoff of the window. All
+experts commute with y → a·y + b, but for `tsb`, which commutes with a only and is used on intermittent
+channels alone.
 
 Axes: B batch · C channel · R row, a channel of a window · T history · J earlier cutoff · H lead · L lead that
-is scored · G class of history · E expert · Q quantile level · F feature of statics · U feature of a step ·
+is scored · P position of a lead · E expert · Q quantile level · F feature of statics · U feature of a step ·
 N calendar cycle · X known number · Y known category · K static category · S static number.
 """
 
@@ -24,7 +20,6 @@ from dataclasses import replace
 from statistics import NormalDist
 from typing import NamedTuple, get_args
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
@@ -32,30 +27,26 @@ from torch import Tensor, nn
 
 from forecaster.config import Expert, ModelPlan
 from forecaster.model.arx import ArxForecast
-from forecaster.model.channels import few_categories, fold, indicators, last_steps, repeat_channels
+from forecaster.model.channels import few_categories, fold, indicators, last_steps
 from forecaster.model.closed_forms import ClosedForms, values_at
 from forecaster.model.embedding import Shape
+from forecaster.model.evidence import Evidence, interpolation, phase_widths, positions, recent_steps
+from forecaster.model.expert_attention import Answer, ExpertAttention, mixed, offsets
 from forecaster.model.linear import HARMONICS, Cutoffs, LinearForecast
-from forecaster.model.positions import phase_sinusoids, step_of_cycle
+from forecaster.model.positions import phase_sinusoids
 from forecaster.model.scaling import ContextScaler, Scale
+from forecaster.model.shipped_weights import load_shipped
 from forecaster.model.shortcuts import may_hold, shortcut, upper_bound
+from forecaster.model.tails import at_levels
 from forecaster.windows.batch import Inputs
 
 CUTOFFS = 4
 """Earlier cutoffs at which experts are compared. With eight the pool takes half as long again; WQL of four
 relative to eight .998 on 52 small tables, .962 on seven larger ones."""
-SHARPNESS = (6.0, 12.0)
-"""Of the weights by errors at earlier cutoffs, and by those on training windows, before windows choose: an
-expert whose error at earlier cutoffs is a sixth larger than the least has e⁻¹ of its weight."""
-# At most, at which earlier forecasts are scored: MAE of 32, 12, 8, 6 of them: .734, .733, .738, .745.
-_LEADS = 12
 _SHORT = 8  # steps that are a short history where there is no season
-_SCATTER = 4.0  # cutoffs that the distance of neighbouring seasons counts as, in the unit of bands
+_COLD = 3.0  # of a normal distribution, in spreads: of a level that is hardly known, before it is learned
 # Of the logarithm of a level from that of its channel, e⁴ = 55: statics may be far off.
 _FARTHEST_LEVEL = 4.0
-_LEAST_UNIT = 0.01  # spreads of the context
-_TINY = 1e-6
-_MOST_LOGIT = 30.0
 _FARTHEST = 1e6  # spreads: squares of 1e20 are none in float32, and e⁻³⁰ of 1e15 still moves a mean
 
 
@@ -94,68 +85,14 @@ def check_experts(config: ModelPlan) -> None:
             raise ValueError(f"{setting} {value} does not suit experts {', '.join(sorted(unsuited))}")
 
 
-class Evidence(NamedTuple):
-    """What is known about the experts of each row: their weights and the unit of their bands follow."""
-
-    error: Tensor
-    """[R, E] mean absolute error at earlier cutoffs, scaled units; 0 where none is known."""
-    available: Tensor
-    """[R, E] whether the history suffices for the expert."""
-    worse: Tensor
-    """[R, E] `error` over the least − 1, shrunk to 0 where few earlier cutoffs are known."""
-    of_table: Tensor
-    """[R, H, E] the same of errors on training windows."""
-    sharpness: Tensor
-    """[R, 2] of the weights by `worse`, and by `of_table`."""
-    cutoffs: Tensor
-    """[R] earlier cutoffs that `error` is of, a partly known one as a fraction."""
-    scatter: Tensor
-    """[R] mean distance of values one season apart, scaled units."""
-    history_class: Tensor
-    """[R] int64 class of the length of history (`Experts.longest`)."""
-    width: Tensor
-    """[R, H] of the bands of the row's channel, at the phase of each lead, relative to others."""
-
-    @property
-    def weights(self) -> Float[Tensor, "R H E"]:
-        """Softmax over the experts; they sum to 1, and an expert that is not available has 0.
-
-        weight ∝ exp(−s · worse − t · of_table), s and t being the sharpness.
-        """
-        sharpness, sharpness_of_table = self.sharpness[..., None].unbind(dim=1)  # [R, 1] each
-        of_series = -(sharpness * self.worse)[:, None]  # [R, 1, E], the same at all leads
-        logits = of_series - sharpness_of_table[..., None] * self.of_table  # [R, H, E]
-        # e⁻³⁰ of the largest weight is as good as none, and stays finite where the least error is 0.
-        logits = logits.clamp(min=-_MOST_LOGIT)
-        unavailable = ~self.available[:, None]
-        return logits.masked_fill(unavailable, -torch.inf).softmax(dim=-1)
-
-    def unit(self, error: Float[Tensor, " R"]) -> Float[Tensor, "R H"]:
-        """Returns the unit of the quantiles of a forecast with such an error.
-
-        The mean of n errors at earlier cutoffs and a prior of weight 4, the distance of neighbouring seasons:
-        (n · error + 4 · scatter) / (n + 4), times the width of the phase. Error alone gave a WQL of .726
-        (80 % bands held 70 %), scatter alone .720 (76 %), their mean .718 (76 %).
-        """
-        total = self.cutoffs * error + _SCATTER * self.scatter
-        mean = total / (self.cutoffs + _SCATTER)
-        # A constant series has neither error nor scatter, but is not certain.
-        return mean.clamp(min=_LEAST_UNIT)[:, None] * self.width  # [R, 1] · [R, H]
-
-
 class Pool(NamedTuple):
     """The forecasts of all experts from the cutoff of each row, and the evidence that weighs them."""
 
     forecasts: Tensor
     """[R, H, E] scaled units."""
     evidence: Evidence
-
-    def mean(self) -> tuple[Float[Tensor, "R H"], Float[Tensor, " R"]]:
-        """Returns the weighted mean of the experts, and that of their errors."""
-        weights = self.evidence.weights  # [R, H, E]
-        forecast = (weights * self.forecasts).sum(dim=-1)
-        mean_weights = weights.mean(dim=1)  # over the leads: an error is of all of them
-        return forecast, (mean_weights * self.evidence.error).sum(dim=-1)
+    width: Tensor
+    """[R, H] of the bands at the phase of each lead, relative to the mean over a season."""
 
 
 class History(NamedTuple):
@@ -179,7 +116,6 @@ class Experts(nn.Module):
         self.names = config.pool.experts
         self.horizon = shape.horizon
         self.season, self.second = config.pool.seasons
-        self.phases = config.pool.band_phases
         self.memory = config.pool.memory
         self.spacing = config.pool.cutoff_spacing
         self.cutoff_span = CUTOFFS * self.spacing
@@ -187,31 +123,22 @@ class Experts(nn.Module):
         self.closed_forms = ClosedForms(config)
         self.linear = LinearForecast(config, shape) if config.pool.needs_maps else None
         self.arx = ArxForecast(config, shape) if "arx" in self.names else None
-        count = min(_LEADS, shape.horizon)
-        leads = np.linspace(0, shape.horizon - 1, count).round()
-        self._scored = sorted({int(lead) for lead in leads})
-        # Few steps, a season, three seasons; where there is none, 8 steps take its place.
-        season = max(self.season, _SHORT)
-        short = (0, 1, 2, 4, _SHORT) if season > _SHORT else (0, 1, 2, 4)
-        self.longest = (*short, season, 3 * season)
-        """Steps of history up to which a row is of class 0, 1, …; longer ones are of the last class, G − 1."""
-        self.initial = nn.Buffer(self._initial_offsets(config), persistent=False)
-        """[G, 1, 1, Q] `offsets` where no residuals are known."""
-        classes = len(self.longest) + 1
-        count = len(self.names)
+        self.attention = ExpertAttention(self.names).requires_grad_(False)
+        """Its weights were learned on other tables; no fit trains them."""
+        if not self.attention.place.is_meta:  # counting parameters needs no values
+            load_shipped(self.attention)
+        self._positions = positions(shape.horizon)
+        self._scored = sorted(set(self._positions))
+        self._interpolation = nn.Buffer(interpolation(shape.horizon), persistent=False)
+        """[H, P]"""
+        self.short = max(self.season, _SHORT)
+        """Steps of a short history: a season, or a few steps where there is none."""
         channels = shape.channels + 1  # code 0 = a channel that the training table lacks
-        levels = len(config.quantile_levels)
-        self.offsets = nn.Buffer(torch.empty(classes, 1 + count, shape.horizon, levels))
-        """[G, 1 + E, H, Q] quantiles of the residuals in units of `Evidence.unit`, rising around 0, for each
-        class of history: first those of the weighted mean, then those of each expert alone."""
-        self.width = nn.Buffer(torch.empty(channels, self.phases))
-        """[C + 1, phase] of the bands of a channel at a phase of the season, relative to all others."""
-        self.worse = nn.Buffer(torch.empty(classes, shape.horizon, count))
-        """[G, H, E] error on the training windows over the least − 1, shrunk to 0 where these are few: on
-        those whose history is cut to each class."""
-        self.sharpness = nn.Buffer(torch.empty(classes, len(SHARPNESS)))
-        """[G, 2] of the weights, for each class of history: by the row's own errors and by `worse`."""
-        self.reset_errors()
+        self.levels = config.quantile_levels
+        normal = [_COLD * NormalDist().inv_cdf(level) for level in self.levels]
+        # No arithmetic of torch's: it would load its compiler where parameters are only counted.
+        self.cold_offsets = nn.Buffer(torch.tensor([normal] * shape.horizon))
+        """[H, Q] quantiles of a series without history around its level, in its spreads."""
         self.intermittent = nn.Buffer(torch.zeros(channels, dtype=torch.bool))
         """[C + 1] whether the training rows of a channel are counts with zeros."""
         # A static with more categories says nothing about series other than those it was learned from.
@@ -230,16 +157,6 @@ class Experts(nn.Module):
         """[C + 1, U] how far a series without history is from its level per feature of `steps`, in spreads;
         0 = the experts forecast it."""
 
-    def _initial_offsets(self, config: ModelPlan) -> Float[Tensor, "G 1 1 Q"]:
-        """Quantiles of a normal distribution, wider for short histories, whose unit is hardly known."""
-        normal = [NormalDist().inv_cdf(level) for level in config.quantile_levels]
-        # Histories of up to two steps 3, of up to a season 1.5, longer ones 1.25.
-        up_to_a_season = [1.5] * (len(self.longest) - 4)
-        widening = [3.0, 3.0, 3.0, *up_to_a_season, 1.25, 1.25]
-        # Arithmetic of torch's would load its compiler where parameters are only counted, half a second.
-        offsets = np.multiply.outer(widening, normal)  # [G, Q]
-        return torch.tensor(offsets.tolist())[:, None, None]
-
     def forward(
         self,
         inputs: Inputs,
@@ -248,12 +165,13 @@ class Experts(nn.Module):
         known: Float[Tensor, "B T X"],
         time: Int[Tensor, " B"] | None = None,
     ) -> Pool:
-        """Returns the forecasts of all experts, and the evidence from earlier cutoffs and training windows.
+        """Returns the forecasts of all experts, and the evidence from earlier cutoffs.
 
         `scaler`: that of the network. `known`: standardised known covariates, 0 where missing. `time`: of
         the cutoffs of training windows, which are forecast by maps solved without their block of time.
         """
         history = self.history(inputs, scale)
+        zero = scale.apply(torch.zeros_like(inputs.context[:, :1])).flatten()  # [R] 0 in scaled units
         shifts = [number * self.spacing for number in range(CUTOFFS, 0, -1)]
         groups = (Cutoffs([0], [*range(self.horizon)]), Cutoffs(shifts, self._scored))
         # Both groups at once: known covariates are read once.
@@ -261,17 +179,18 @@ class Experts(nn.Module):
         if self.linear is not None:
             linear = self.linear.forecast(inputs, scale, known, time, groups)
         now, earlier = (
-            self._forecasts(cutoffs, history, of_linear, inputs, scale, scaler, time)
+            self._forecasts(cutoffs, history, zero, of_linear, inputs, scale, scaler, time)
             for cutoffs, of_linear in zip(groups, linear, strict=True)
         )
         forecasts = now[:, :, 0].permute(1, 2, 0)  # [E, R, 1, H] → [R, H, E]
         forecasts = self._with_profiles(forecasts, inputs, known)
-        return Pool(forecasts, self._evidence(history, earlier, shifts, inputs))
+        return self._pool(forecasts, history, earlier, shifts, inputs, zero)
 
     def _forecasts(
         self,
         cutoffs: Cutoffs,
         history: History,
+        zero: Float[Tensor, " R"],
         linear: Float[Tensor, "R J L"] | None,
         inputs: Inputs,
         scale: Scale,
@@ -279,8 +198,6 @@ class Experts(nn.Module):
         time: Int[Tensor, " B"] | None,
     ) -> Float[Tensor, "E R J L"]:
         """The forecasts of all experts at some cutoffs, scaled units; `linear`: of the linear expert."""
-        zero = torch.zeros_like(inputs.context[:, :1])  # [B, 1, C]
-        zero = scale.apply(zero).flatten()  # [R] what 0 is in scaled units
         shifts, leads = cutoffs
         forecasts = self.closed_forms(history.filled, history.length, zero, shifts, leads)
         if linear is not None:
@@ -297,55 +214,48 @@ class Experts(nn.Module):
             )
         return torch.stack([forecasts[name] for name in self.names])
 
-    def _evidence(
-        self, history: History, earlier: Float[Tensor, "E R J L"], shifts: list[int], inputs: Inputs
-    ) -> Evidence:
-        """The errors of `earlier` forecasts, and what the errors on training windows say."""
-        truth, observed = self._truth(history, shifts)
-        error, cutoffs = self._errors(earlier, truth, observed, history.length, shifts)
-        available = self._available(inputs, history.length)
-        least = torch.where(available, error, torch.inf).amin(dim=1, keepdim=True)  # [R, 1]
-        worse = (error + _TINY) / (least + _TINY) - 1  # [R, E]
-        # n cutoffs count as n / (n + 1) of what they say.
-        trust = (cutoffs / (cutoffs + 1))[:, None]
-        longest = torch.tensor(self.longest, device=history.length.device)
-        history_class = (history.length[:, None] > longest).sum(dim=1)  # [R, G − 1] → [R]
-        channel = inputs.channel.flatten()[:, None]  # [R, 1]
-        return Evidence(
-            error=error,
-            available=available,
-            worse=worse * trust,
-            of_table=self.worse[history_class],
-            sharpness=self.sharpness[history_class],
-            cutoffs=cutoffs,
+    def _pool(
+        self,
+        forecasts: Float[Tensor, "R H E"],
+        history: History,
+        earlier: Float[Tensor, "E R J L"],
+        shifts: list[int],
+        inputs: Inputs,
+        zero: Float[Tensor, " R"],
+    ) -> Pool:
+        """Forecasts and what is known about the experts, from `earlier` forecasts and the history."""
+        truth, known = self._truth(history, shifts)
+        truth = torch.where(known, truth, 0.0)  # NaN times 0 is NaN
+        missed = (earlier - truth) * known  # [E, R, J, L]
+        of_position = [self._scored.index(lead) for lead in self._positions]
+        widths = phase_widths(history.filled, history.length, self.season, self.memory)  # [R, S]
+        width = widths[:, [lead % self.season for lead in range(self.horizon)]]  # [R, H]
+        recent, changes, seen = recent_steps(history.filled, history.observed, self.season)
+        counts = self.intermittent[inputs.channel].flatten()
+        lengths = (self.season, self.second, self.horizon, self.spacing)
+        steps = [history.length.float(), *(torch.full_like(zero, float(steps)) for steps in lengths)]
+        evidence = Evidence(
+            forecasts=forecasts[:, self._positions],
+            missed=missed.permute(1, 2, 3, 0)[:, :, of_position],
+            known=known.float()[:, :, of_position],
+            available=self._available(inputs, history.length),
             scatter=self._scatter(history),
-            history_class=history_class,
-            width=self.width[channel, self.phases_of(inputs)],  # [R, H]
+            width=width[:, self._positions],
+            recent=recent,
+            changes=changes,
+            seen=seen,
+            zero=zero,
+            has_zero=counts,
+            counts=counts,
+            steps=torch.stack(steps, dim=1),
         )
-
-    def reset_errors(self) -> None:
-        """Resets what is learned of errors on training windows: as where none is known."""
-        self.offsets.copy_(self.initial.expand_as(self.offsets))
-        self.width.fill_(1.0)
-        self.worse.zero_()
-        self.sharpness.copy_(torch.tensor(SHARPNESS, device=self.sharpness.device))
-
-    def phases_of(self, inputs: Inputs) -> Int[Tensor, "R H"]:
-        """Returns the part of the season, of `band_phases`, in which each lead lies."""
-        length, channels = inputs.context.shape[1:]
-        if self.phases == 1:
-            zero = inputs.channel.new_zeros((1, 1))
-            return zero.expand(inputs.channel.numel(), self.horizon)
-        lead = torch.arange(1, self.horizon + 1, device=inputs.channel.device)
-        cutoff = step_of_cycle(inputs.phase[:, length - 1, :1], self.season)  # [B, 1]
-        step = (cutoff + lead) % self.season  # [B, H] of the season
-        return repeat_channels(step * self.phases // self.season, channels)
+        return Pool(forecasts, evidence, width)
 
     def brief(self, inputs: Inputs) -> Bool[Tensor, "B C"]:
         """Returns whether the history of a channel is at most a season, of which networks see little."""
-        seen, season = inputs.history_observed, self.longest[-2]
+        seen = inputs.history_observed
         # What is older than a season; where nothing can be, all of it.
-        older = max(0, seen.shape[1] - season) or None
+        older = max(0, seen.shape[1] - self.short) or None
         return ~seen[:, :older].any(dim=1)
 
     def cold(self, inputs: Inputs) -> Bool[Tensor, "B C"]:
@@ -415,52 +325,62 @@ class Experts(nn.Module):
         filled, length = fill_gapped(values, observed, self.season)
         return History(filled, values, observed, length)
 
-    def quantiles(self, pool: Pool, only: Expert | None = None) -> Float[Tensor, "R H Q"]:
-        """Returns the quantiles of the weighted mean, or of one expert, scaled units.
+    def logits(self, pool: Pool, answer: Answer) -> Float[Tensor, "R H E"]:
+        """Returns the logarithms of the weights of the experts at each lead, but for a constant."""
+        # [H, P] @ [R, P, E]
+        changes = self._interpolation @ answer.logits
+        return pool.evidence.logits[:, None] + changes
 
-        Center + unit · quantile of the residuals in such units.
+    def weights(self, pool: Pool) -> Float[Tensor, "R H E"]:
+        """Returns the weights of the experts; they sum to 1, and an expert that is not available has 0."""
+        return self.logits(pool, self.attention(pool.evidence)).softmax(dim=-1)
+
+    def quantiles(
+        self, pool: Pool, inputs: Inputs, only: Expert | None = None
+    ) -> Float[Tensor, "R H Q"]:
+        """Returns the quantiles of the weighted experts, or of one of them, scaled units.
+
+        quantile = center + unit · width · widening · quantile around a median of 0
+        center   = weighted mean of the forecasts + spread · correction
         """
+        if only is not None:
+            number = self.names.index(only)
+            pool = pool._replace(evidence=pool.evidence.of_one(number))
         evidence = pool.evidence
-        if only is None:
-            center, error = pool.mean()
-            number = 0
-        else:
-            expert = self.names.index(only)
-            center, error = pool.forecasts[..., expert], evidence.error[:, expert]
-            number = 1 + expert
-        offsets = self.offsets[evidence.history_class, number]  # [R, H, Q]
-        return center[..., None] + evidence.unit(error)[..., None] * offsets
+        answer = self.attention(evidence)
+        center = mixed(pool.forecasts, self.logits(pool, answer))
+        single = only or (self.names[0] if len(self.names) == 1 else None)
+        # One expert alone is what was asked for; that of counts is a mean, and no median.
+        if single in (None, "tsb"):
+            correction = answer.correction @ self._interpolation.T  # [R, P] @ [P, H]
+            center = center + evidence.spread[:, None] * correction
+        widening = (answer.widening @ self._interpolation.T).exp()
+        unit = evidence.unit[:, None] * pool.width * widening  # [R, H]
+        around = at_levels(offsets(self._interpolation @ answer.steps), self.levels)  # [R, H, Q]
+        rows = center[..., None] + unit[..., None] * around
+        cold = self.cold(inputs)
+        if not may_hold(cold):
+            return rows
+        # All experts say the same of a series without history: its level, or its profile.
+        of_cold = pool.forecasts[..., :1] + self.cold_offsets
+        return torch.where(cold.flatten()[:, None, None], of_cold, rows)
 
     def _truth(
         self, history: History, shifts: list[int]
     ) -> tuple[Float[Tensor, "R J L"], Bool[Tensor, "R J L"]]:
-        """What followed earlier cutoffs, and where that was observed up to the window's cutoff."""
+        """What followed earlier cutoffs, and where that was observed up to the window's cutoff.
+
+        A cutoff counts where a season, or two steps, of history lie before it.
+        """
         end = history.values.shape[1]
         cutoff = end - torch.tensor(shifts)[:, None]  # [J, 1] the step after it
         steps = cutoff + torch.tensor(self._scored)  # [J, L]
         inside = (steps < end).to(history.values.device)
         steps = steps.clamp(max=end - 1).to(history.values.device)
-        return values_at(history.values, steps), values_at(history.observed, steps) & inside
-
-    def _errors(
-        self,
-        forecasts: Float[Tensor, "E R J L"],
-        truth: Float[Tensor, "R J L"],
-        observed: Bool[Tensor, "R J L"],
-        length: Int[Tensor, " R"],
-        shifts: list[int],
-    ) -> tuple[Float[Tensor, "R E"], Float[Tensor, " R"]]:
-        """Mean absolute error of each expert, and the number of cutoffs it is of."""
-        least = max(2, self.season)  # steps of history that a cutoff needs to be compared at
-        shift = torch.tensor(shifts, device=length.device)
-        enough = length[:, None] - shift >= least  # [R, J]
-        mask = (observed & enough[..., None]).float()  # [R, J, L]
-        truth = torch.where(mask > 0, truth, 0.0)  # NaN times 0 is NaN
-        errors = (forecasts - truth).abs() * mask  # [E, R, J, L]
-        cells = mask.sum(dim=(1, 2))  # [R]
-        total = errors.sum(dim=(2, 3)).T  # [E, R] → [R, E]
-        error = total / cells.clamp(min=1)[:, None]
-        return error, cells / truth.shape[2]
+        shift = torch.tensor(shifts, device=history.length.device)
+        enough = history.length[:, None] - shift >= max(2, self.season)  # [R, J]
+        known = values_at(history.observed, steps) & inside & enough[..., None]
+        return values_at(history.values, steps), known
 
     def _available(self, inputs: Inputs, length: Int[Tensor, " R"]) -> Bool[Tensor, "R E"]:
         """Whether the history of a row suffices for an expert; all experts where it suffices for none."""

@@ -130,12 +130,17 @@ class Network(Trainable):
         assert self.experts is not None
         return self.experts(inputs, scale, self.scaler, self.embedding.known_numbers(inputs), time)
 
+    def weights_of_experts(self, inputs: Inputs) -> Float[Tensor, "R H E"]:
+        """Returns the weights of the experts in their part of the forecast."""
+        assert self.experts is not None
+        return self.experts.weights(self.pool(inputs, self.scale(inputs)))
+
     def expert_quantiles(
         self, inputs: Inputs, scale: Scale, only: Expert | None = None
     ) -> Float[Tensor, "B H C Q"]:
         """Returns the quantiles of the experts, or of one, without the network, data units."""
         assert self.experts is not None
-        rows = self.experts.quantiles(self.pool(inputs, scale), only)
+        rows = self.experts.quantiles(self.pool(inputs, scale), inputs, only)
         rows = rows.unflatten(0, (-1, inputs.context.shape[2]))  # [B·C, H, Q] → [B, C, H, Q]
         # Experts forecast the table's horizon, inputs may have a shorter one.
         horizon = inputs.elapsed.shape[1] - inputs.context.shape[1]

@@ -61,7 +61,7 @@ def learn_levels(network: Network, panel: Panel, end: Int64) -> Floats:
         buffer.zero_()
     levels = np.full((panel.n_series, channels), np.nan)
     squares, counts = np.zeros((2, channels))
-    stretches = _stretches(panel, np.arange(panel.n_series), end, experts.longest[-1])
+    stretches = _stretches(panel, np.arange(panel.n_series), end, 3 * experts.short)
     for series, _, values in stretches:
         levels[series] = _mean(values)
         deviation = values - levels[series, None]  # [S, T, C]
@@ -157,7 +157,7 @@ def _learn_profile(network: Network, experts: Experts, panel: Panel, end: Int64)
     share = experts.cold_share[1:].numpy()
     if not spread.any():
         return
-    length, size = experts.longest[-1], experts.profile.shape[1]
+    length, size = 3 * experts.short, experts.profile.shape[1]
     series = even_draw(panel.n_series, max(FEWEST, _MOST_STEPS // (_STRETCHES * length)))
     gram = np.zeros((panel.n_channels, size, size))
     cross = np.zeros((panel.n_channels, size))

@@ -18,7 +18,7 @@ from forecaster.config import Expert, ExpertPlan, ModelConfig, Plan
 from forecaster.errors import ConfigError
 from forecaster.fitting.experts.drivers import solve_arx
 from forecaster.fitting.experts.levels import learn_levels
-from forecaster.fitting.experts.residuals import learn_errors
+from forecaster.fitting.experts.cold_bands import learn_cold_bands
 from forecaster.fitting.experts.ridge import solve_linear
 from forecaster.fitting.moments import learn_scales
 from forecaster.fitting.versions import versions
@@ -43,7 +43,6 @@ HISTORY = 2048
 _MEMORY = 256
 # Steps between earlier cutoffs, at most: at a horizon of 512 steps they would leave no history before them.
 _SPACING = 64
-_PHASES = 24  # of a season, at most, at which bands have widths of their own: the hours of a day
 _LAGS = 96  # steps back of a driver, at most: four days of hours, a day of quarters of an hour
 _LEAST_DELAY = _MEMORY // 8  # steps back of a driver that are tried, however short horizon and season
 _LEAST_LAGS = 8  # of each column: with fewer there are too many columns
@@ -112,9 +111,6 @@ def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> ExpertPlan:
         lags = min(_LAGS, delay, _CANDIDATES // len(drivers))
     # A mean over the second season may lie further back than the memory: as far as history goes.
     second_span = min(MEAN_SEASONS * lengths.second, longest, HISTORY - lengths.cutoff_span)
-    # Bands differ by phase where windows know it: phases are read from the first slot of `Inputs.phase`,
-    # that of the first cycle.
-    is_season = _first_cycle(panel.calendar) == lengths.season
     # Means of the training rows are of all series together: of use where these are alike.
     is_absolute = panel.n_series == 1 or (lags > 0 and _alike(panel))
     return ExpertPlan(
@@ -124,7 +120,6 @@ def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> ExpertPlan:
         memory=lengths.memory,
         cutoff_spacing=lengths.spacing,
         seasons=(lengths.season, lengths.second),
-        band_phases=min(lengths.season, _PHASES) if is_season else 1,
         drivers=drivers,
         # Errors at earlier cutoffs are of forecasts that read as many lags.
         driver_length=lags + lengths.cutoff_span if drivers else 1,
@@ -168,7 +163,7 @@ def _suitable(panel: Panel, lengths: _Lengths, drivers: tuple[str, ...]) -> set[
 
 
 def solve_experts(network: Network, panel: Panel, plan: Plan, split: Split, store: WindowStore) -> None:
-    """Solves what experts hold over training windows, in place: linear maps and residual quantiles.
+    """Solves what experts hold over training windows, in place: linear maps, and levels of series without history.
 
     The linear forecast keeps the maps without a block of time, for training windows.
     """
@@ -179,7 +174,7 @@ def solve_experts(network: Network, panel: Panel, plan: Plan, split: Split, stor
     solve_arx(network, panel, plan, split.train, store)
     learn_demand(experts, panel, split.train_end)
     beyond = learn_levels(network, panel, split.train_end)
-    learn_errors(network, panel, plan, split, store, beyond)
+    learn_cold_bands(network, panel, plan, split, store, beyond)
 
 
 def learn_demand(experts: Experts, panel: Panel, end: Int64) -> None:
@@ -231,10 +226,6 @@ def _seasons(calendar: Calendar, longest: int) -> tuple[int, int]:
     cycles = (cycle_steps(calendar, name) for name in calendar.cycles)
     second = min((steps for steps in cycles if steps > season), default=0)
     return season, second if season > 1 and second <= longest // 2 else 0
-
-
-def _first_cycle(calendar: Calendar) -> int:
-    return cycle_steps(calendar, calendar.cycles[0]) if calendar.cycles else 1
 
 
 def _drivers(panel: Panel) -> tuple[str, ...]:

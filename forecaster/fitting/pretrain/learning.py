@@ -1,0 +1,235 @@
+"""Learns the weights of attention over experts from stored rows, by the learner that trains all networks.
+
+    step of a training ─▶ seed ─▶ a batch: sources of equal chance within a step, real rows three quarters
+        ─▶ some experts left out ─▶ attention ─▶ pinball loss at the nine levels, in units of the row
+
+A batch follows from its number alone, so a training that was stopped goes on as if it had not been.
+
+Axes: R row · E expert · P position of a lead · Q quantile level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from pytorch_lightning.callbacks import ModelCheckpoint
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset
+
+from forecaster.config import FitPlan
+from forecaster.fitting.pretrain.expert_rows import ExpertRows
+from forecaster.model.evidence import Evidence
+from forecaster.model.expert_attention import (
+    LEVELS,
+    METHODS,
+    ExpertAttention,
+    mixed,
+    offsets,
+    tokens_of,
+)
+from forecaster.model.heads import pinball
+from forecaster.model.learner import Learner
+from forecaster.model.trainable import Losses
+
+REAL = 0.75
+"""Share of the rows of a batch that are of real series."""
+ROWS = 256
+"""Of a batch."""
+RATE, DECAY, AVERAGE = 2e-3, 0.01, 0.998
+_LEFT_OUT, _SOLVED_LEFT_OUT, _ALONE = 0.08, 0.4, 0.04
+_SOLVED = ("linear", "arx")
+_FAR = 20.0
+"""Units of the row beyond which a loss grows as a logarithm: one broken series is no lesson."""
+
+
+@dataclass(frozen=True)
+class RowBatch:
+    """Rows of a training step."""
+
+    rows: ExpertRows
+    series: Tensor
+    """[R] number of the table of each row, which a message names."""
+    cutoff: Tensor
+    """[R] number of each row."""
+
+    @property
+    def target(self) -> Tensor:
+        """[R, P] truth."""
+        return self.rows.truth
+
+
+class Pretrained(nn.Module):
+    """Attention over all experts there are, and its loss."""
+
+    experts = None
+    """Nothing in it is solved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = ExpertAttention(METHODS)
+
+    def losses(self, batch: RowBatch, loss: str = "pinball") -> Losses:
+        """Returns the sum of losses of each row, and the number of its observed positions."""
+        evidence = batch.rows.evidence
+        truth = batch.rows.truth
+        known = ~truth.isnan()
+        center = mixed(evidence.forecasts, evidence.logits[:, None])
+        quantiles = forecast(self.attention, evidence)
+        unit = evidence.unit[:, None]
+        distance = _near((truth.nan_to_num() - center) / unit)
+        away = (quantiles - center[..., None]) / unit[..., None]
+        each = pinball(away, distance, torch.tensor(LEVELS)) * known
+        return each.sum(dim=1), known.sum(dim=1).float()
+
+
+def forecast(attention: ExpertAttention, evidence: Evidence) -> Float[Tensor, "R P Q"]:
+    """Returns the quantiles at the positions, scaled units."""
+    answer = attention.answer(tokens_of(evidence))
+    logits = evidence.logits[:, None] + answer.logits
+    center = mixed(evidence.forecasts, logits) + evidence.spread[:, None] * answer.correction
+    unit = evidence.unit[:, None] * evidence.width * answer.widening.exp()
+    return center[..., None] + unit[..., None] * offsets(answer.steps)
+
+
+def _near(distance: Tensor) -> Tensor:
+    """Distances beyond `_FAR` grow as a logarithm."""
+    size = distance.abs()
+    return torch.where(size > _FAR, distance.sign() * _FAR * (1 + (size / _FAR).log()), distance)
+
+
+def left_out(batch: RowBatch, random: np.random.Generator) -> RowBatch:
+    """Returns a batch with some experts of each row left out, those solved on a table more often; one stays."""
+    evidence = batch.rows.evidence
+    available = evidence.available.numpy()
+    chance = np.array([_SOLVED_LEFT_OUT if name in _SOLVED else _LEFT_OUT for name in METHODS])
+    drawn = np.where(available, random.random(available.shape), -1.0)
+    alone = drawn == drawn.max(axis=1, keepdims=True)
+    kept = available & (random.random(available.shape) >= chance)
+    kept = np.where(random.random((len(kept), 1)) < _ALONE, alone, kept)
+    kept = np.where(kept.any(axis=1, keepdims=True), kept, alone)
+    evidence = evidence._replace(available=torch.from_numpy(kept))
+    return replace(batch, rows=batch.rows._replace(evidence=evidence))
+
+
+@dataclass(frozen=True)
+class RowTable:
+    """Where the rows of a table are, and what they are of."""
+
+    name: str
+    source: str
+    step: str
+    real: bool
+    rows: range
+
+
+def chances(tables: Sequence[RowTable]) -> NDArray[np.float64]:
+    """Returns the chance of each table in a draw: real or made, then step, then source, then table."""
+    real = np.array([table.real for table in tables])
+    steps = np.array([table.step for table in tables])
+    sources = np.array([table.source for table in tables])
+    chance = np.zeros(len(tables))
+    for is_real, share in ((True, REAL), (False, 1 - REAL)):
+        of_kind = real == is_real
+        of_steps = np.unique(steps[of_kind])
+        for step in of_steps:
+            of_step = of_kind & (steps == step)
+            of_sources = np.unique(sources[of_step])
+            for source in of_sources:
+                of_source = of_step & (sources == source)
+                chance[of_source] = share / len(of_steps) / len(of_sources) / of_source.sum()
+    return chance / chance.sum()
+
+
+class Draws(IterableDataset[RowBatch]):
+    """Batches of a training, from its next step on."""
+
+    def __init__(self, rows: ExpertRows, tables: Sequence[RowTable], learner: pl.LightningModule):
+        self.rows, self.learner = rows, learner
+        self._chance = chances(tables)
+        self._first = np.array([table.rows.start for table in tables])
+        self._count = np.array([len(table.rows) for table in tables])
+
+    def __iter__(self) -> Iterator[RowBatch]:
+        step = self.learner.global_step
+        while True:
+            random = np.random.default_rng([1, step])
+            table = random.choice(len(self._chance), ROWS, p=self._chance)
+            number = self._first[table] + (random.random(ROWS) * self._count[table]).astype(np.int64)
+            yield left_out(batch_of(self.rows, number, table), random)
+            step += 1
+
+
+def batch_of(rows: ExpertRows, number: NDArray[np.int64], table: NDArray[np.int64]) -> RowBatch:
+    """Returns some rows as a batch."""
+    where = torch.from_numpy(number)
+    return RowBatch(rows[where], torch.from_numpy(table), where)
+
+
+def learn(
+    rows: ExpertRows,
+    tables: Sequence[RowTable],
+    held_out: Sequence[RowBatch],
+    steps: int,
+    folder: Path,
+    seed: int = 0,
+    every: int = 250,
+) -> Learner[Pretrained]:  # type: ignore[type-var]
+    """Trains, or goes on from the newest checkpoint of a folder; the averaged weights are `average`.
+
+    Args:
+        rows: of all tables.
+        tables: which rows are of which table; those held out are not among them.
+        held_out: batches that are validated.
+        steps: of the whole training.
+        folder: of checkpoints.
+        seed: of the first weights.
+        every: steps between validations and checkpoints.
+    """
+    torch.manual_seed(seed)
+    config = FitPlan(
+        steps=steps, batch_size=ROWS, learning_rate=RATE, weight_decay=DECAY, ema_decay=AVERAGE
+    )
+    names = [table.name for table in tables]
+    learner = Learner(Pretrained(), config, names)  # type: ignore[type-var]
+    saving = ModelCheckpoint(folder, filename="last", every_n_train_steps=every, enable_version_counter=False)
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        devices=1,
+        max_steps=steps,
+        max_epochs=-1,
+        val_check_interval=every,
+        check_val_every_n_epoch=None,
+        num_sanity_val_steps=0,
+        gradient_clip_val=1.0,
+        logger=False,
+        callbacks=[saving, _Printed(steps)],
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    newest = folder / "last.ckpt"
+    trainer.fit(
+        learner,
+        DataLoader(Draws(rows, tables, learner), batch_size=None),
+        DataLoader(list(held_out), batch_size=None, collate_fn=None),  # type: ignore[arg-type]
+        ckpt_path=newest if newest.exists() else None,
+        weights_only=True,
+    )
+    return learner
+
+
+class _Printed(pl.Callback):
+    """Prints losses after each validation."""
+
+    def __init__(self, steps: int):
+        self._steps = steps
+
+    def on_validation_end(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
+        step, loss = learner.curves["validation_loss"][-1]  # type: ignore[index]
+        print(f"step {step:,} of {self._steps:,}: held-out loss {loss:.4f}", flush=True)
