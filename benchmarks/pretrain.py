@@ -18,6 +18,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -182,7 +183,9 @@ def store_rows(tables: Sequence[Table], folder: Path) -> dict[str, Path]:
     folder.mkdir(parents=True, exist_ok=True)
     files = {table.name: folder / f"{table.name}.safetensors" for table in tables}
     missing = [table for table in tables if not files[table.name].exists()]
-    with ProcessPoolExecutor(os.cpu_count(), initializer=_one_thread) as workers:
+    # Forked, polars would wait for threads that are not there.
+    context = get_context("spawn")
+    with ProcessPoolExecutor(os.cpu_count(), context, initializer=_one_thread) as workers:
         jobs = {
             workers.submit(_store, files[table.name], table.series(), table.clock, table.horizon): table
             for table in missing
