@@ -95,7 +95,7 @@ def main() -> None:
     for task in tasks_of(given.root, given.terms.split(","), given.only):
         for name, seed, settings in fits_of(given):
             make = partial(measured, task, given.root, settings, seed)
-            rows.append(stored(given.json, f"{task.config}-{name}", make))
+            rows.append(stored(given.json, f"{task.config}-{name}", make, " ".join(given.set)))
             write(given.json, rows)
             print(line_of(rows[-1]), flush=True)
     print(summary(rows))

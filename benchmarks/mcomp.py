@@ -90,7 +90,7 @@ def main() -> None:
     for period in given.only or PERIODS:
         for name, seed, settings in fits_of(given):
             make = partial(measured, period, given.train, given.test, settings, seed)
-            rows.append(stored(given.json, f"{period}-{name}", make))
+            rows.append(stored(given.json, f"{period}-{name}", make, " ".join(given.set)))
             write(given.json, rows)
             print(line_of(rows[-1]), flush=True)
     print(summary(rows))

@@ -25,24 +25,31 @@ def commit() -> str:
     return done.stdout.strip() or "unknown"
 
 
-def stored(out: Path, name: str, make: Callable[[], Row]) -> Row:
-    """Returns the row of a name: from OUT.parts where this commit has written it, else made and written.
+def stored(out: Path, name: str, make: Callable[[], Row], asked: str = "") -> Row:
+    """Returns the row of a name: from OUT.parts where this commit has written it as asked, else made and written.
 
     Args:
         out: file of all rows; the parts lie beside it.
         name: of the row, such as table and seed.
         make: makes the row; `commit` is added to it.
+        asked: settings of the run; a row made with others is made again.
     """
     version = commit()
     file = out.with_name(f"{out.name}.parts") / f"{name.replace('/', '-')}.json"
     if file.exists():
-        row: Row = json.loads(file.read_text(encoding="utf-8"))
-        if row["commit"] == version and not version.endswith("-dirty"):
-            return row
+        part: Row = json.loads(file.read_text(encoding="utf-8"))
+        same = (part["commit"], part.get("asked")) == (version, asked)
+        if same and not version.endswith("-dirty"):
+            return {key: value for key, value in part.items() if key != "asked"}
     row = make() | {"commit": version}
     file.parent.mkdir(parents=True, exist_ok=True)
-    write(file, row)
+    write(file, row | {"asked": asked})
     return row
+
+
+def table_name(row: Mapping[str, Any]) -> str:
+    """Returns what a row is of: a config of gift.py, a table of league.py, a period of mcomp.py."""
+    return str(next(row[key] for key in ("config", "table", "period") if key in row))
 
 
 def add_no_fit(parser: argparse.ArgumentParser) -> None:

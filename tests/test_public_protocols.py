@@ -172,11 +172,14 @@ def test_a_benchmark_that_was_stopped_continues_and_another_commit_starts_anew(t
 
     assert stored_rows.stored(out, "a/b-0", make) == {"n": 1, "commit": "abc"}
     assert stored_rows.stored(out, "a/b-0", make) == {"n": 1, "commit": "abc"}
+    assert stored_rows.stored(out, "a/c-0", make, "x=1")["n"] == 2
+    assert stored_rows.stored(out, "a/c-0", make, "x=1") == {"n": 2, "commit": "abc"}
+    assert stored_rows.stored(out, "a/c-0", make, "x=2")["n"] == 3  # asked for otherwise
     monkeypatch.setattr(stored_rows, "commit", lambda: "def")
-    assert stored_rows.stored(out, "a/b-0", make) == {"n": 2, "commit": "def"}
+    assert stored_rows.stored(out, "a/b-0", make) == {"n": 4, "commit": "def"}
     monkeypatch.setattr(stored_rows, "commit", lambda: "def-dirty")
     stored_rows.stored(out, "a/b-0", make)
-    assert stored_rows.stored(out, "a/b-0", make)["n"] == 4  # nobody knows what was changed
+    assert stored_rows.stored(out, "a/b-0", make)["n"] == 6  # nobody knows what was changed
 
 
 @pytest.mark.parametrize("words", [("--set", "fit.steps=1"), ("--seeds", "1")])
