@@ -3,6 +3,7 @@
     python benchmarks/batch_forecast.py [--repeats 3] [--cache ~/.cache/forecaster-peers]
     python benchmarks/batch_forecast.py --million [--series 1000000] [--rows 100]
     python benchmarks/batch_forecast.py --growth
+    python benchmarks/batch_forecast.py [--experts] --against WORKTREE [--repeats 5]
 
 Without a flag: 10,000 hourly series of 500 rows (seed 0), 5 million rows of CSV, a model of width 64
 with 2 + 1 layers, 168 -> 24. `forecaster predict` and neuralforecast's PatchTST of the same width, 2
@@ -16,6 +17,9 @@ pages of mapped files, which the system takes back when it needs them.
 
 --growth: seconds for 10,000 to 100,000 series from a store, and what each further 10,000 cost; in
 wall time, and in processor time, which other work on the machine changes less.
+
+--against: the same command of another checkout in turn with this one's, in the same interpreter; each fits
+its own model first. With --experts the model is that of the defaults, experts included, 24 leads.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +46,9 @@ CONTEXT, HORIZON = 168, 24
 TIME_TARGET, MEMORY_TARGET = 0.5, 0.6
 MOST_MEMORY = 2000  # MB
 GROWTH_TARGET = 0.15
+AGAINST_TIME, AGAINST_MEMORY = 1.6, 1.2
+"""Most that this checkout may take of another one's."""
+ROOT = Path(__file__).resolve().parents[1]
 SETS = [
     "model.width=64",
     "model.encoder_layers=2",
@@ -52,6 +59,7 @@ SETS = [
     "fit.steps=20",
     "tracking.enabled=false",
 ]
+DEFAULTS = ["tracking.enabled=false"]
 FORECASTER = [sys.executable, "-m", "forecaster"]
 OUT = ["--out", "forecasts.parquet", "--overwrite"]
 
@@ -60,27 +68,35 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="batch forecasts as whole processes")
     parser.add_argument("--series", type=int, help="10,000; with --million 1,000,000")
     parser.add_argument("--rows", type=int, help="of a series: 500; with --million 100")
-    parser.add_argument("--repeats", type=int, default=3, help="rounds in which all take turns")
+    parser.add_argument("--repeats", type=int, help="rounds in which all take turns: 3; --against 5")
     parser.add_argument("--cache", type=Path, default=peers.CACHE, help="environments of the peers")
     parser.add_argument("--million", action="store_true", help="one large store, memory bounded")
     parser.add_argument("--growth", action="store_true", help="seconds per further 10,000 series")
+    parser.add_argument("--experts", action="store_true", help="the default model, with its experts")
+    parser.add_argument("--against", type=Path, metavar="WORKTREE", help="another checkout, in turn")
     given = parser.parse_args()
+    if given.against and not (given.against / "forecaster").is_dir():
+        parser.error(f"--against {given.against}: expected a checkout, found no folder forecaster")
+    series, rows, repeats = given.series or 10_000, given.rows or 500, given.repeats or 3
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         if given.million:
             million(folder, given.series or 1_000_000, given.rows or 100)
         elif given.growth:
-            growth(folder, given.rows or 200, given.repeats)
+            growth(folder, given.rows or 200, repeats)
+        elif given.experts or given.against:
+            checkouts = {"this checkout": ROOT} | (
+                {"the other": given.against} if given.against else {}
+            )
+            settings = DEFAULTS if given.experts else SETS
+            in_turn(folder, series, rows, given.repeats or 5, checkouts, settings)
         else:
-            beside_peer(folder, given.series or 10_000, given.rows or 500, given.repeats, given.cache)
+            beside_peer(folder, series, rows, repeats, given.cache)
 
 
 def beside_peer(folder: Path, series: int, rows: int, repeats: int, cache: Path) -> None:
     """Prints seconds and memory of ours and of neuralforecast, and their ratios."""
-    file = folder / "panel.csv"
-    with file.open("wb") as target:
-        for number, frame in enumerate(chunks(series, rows)):
-            frame.write_csv(target, include_header=number == 0, datetime_format="%Y-%m-%d %H:%M:%S")
+    file = csv_of(folder, series, rows)
     fit(folder)
     python = peers.installed(cache.expanduser() / "neuralforecast", peers.PEERS["neuralforecast"])
     script = str(Path(__file__).with_name("peer_batch.py"))
@@ -97,6 +113,52 @@ def beside_peer(folder: Path, series: int, rows: int, repeats: int, cache: Path)
     for name in ("forecasts", "peer"):
         rows_out = pl.scan_parquet(folder / f"{name}.parquet").select(pl.len()).collect().item()
         assert rows_out == HORIZON * series, (name, rows_out)
+    best, peak = printed(runs, series, rows, file)
+    for what, figures, goal in (("time", best, TIME_TARGET), ("memory", peak, MEMORY_TARGET)):
+        ratio = figures["forecaster"] / figures["neuralforecast"]
+        print(f"{what}: {ratio:.2f} x, target <= {goal} x: {verdict(ratio <= goal)}")
+
+
+def in_turn(
+    folder: Path,
+    series: int,
+    rows: int,
+    repeats: int,
+    checkouts: Mapping[str, Path],
+    settings: Sequence[str],
+) -> None:
+    """Prints seconds and memory of the command of each checkout, and the ratios of the first to the second."""
+    file = csv_of(folder, series, rows)
+    for name, root in checkouts.items():
+        fit(folder, settings, f"model of {name}", root)
+    runs: dict[str, list[tuple[float, float, float]]] = {name: [] for name in checkouts}
+    for _ in range(repeats):
+        for name, root in checkouts.items():
+            command = [*FORECASTER, "predict", f"model of {name}", str(file), *OUT]
+            runs[name].append(measured(command, folder, root))
+            made = pl.scan_parquet(folder / "forecasts.parquet").select(pl.len()).collect().item()
+            assert made == HORIZON * series, (name, made)
+    best, peak = printed(runs, series, rows, file)
+    if len(checkouts) > 1:
+        ours, other = checkouts
+        for what, figures, goal in (("time", best, AGAINST_TIME), ("memory", peak, AGAINST_MEMORY)):
+            ratio = figures[ours] / figures[other]
+            print(f"{what}: {ratio:.2f} x, target <= {goal} x: {verdict(ratio <= goal)}")
+
+
+def csv_of(folder: Path, series: int, rows: int) -> Path:
+    """Returns a CSV file of a panel."""
+    file = folder / "panel.csv"
+    with file.open("wb") as target:
+        for number, frame in enumerate(chunks(series, rows)):
+            frame.write_csv(target, include_header=number == 0, datetime_format="%Y-%m-%d %H:%M:%S")
+    return file
+
+
+def printed(
+    runs: Mapping[str, Sequence[tuple[float, float, float]]], series: int, rows: int, file: Path
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Prints seconds and MB of programs that took turns; returns the least seconds and the median peaks."""
     table = Table(title=f"{series:,} series x {rows} rows, {file.stat().st_size / 1e6:.0f} MB of CSV")
     for heading in ("program", "s", "MB"):
         table.add_column(heading, justify="left" if heading == "program" else "right")
@@ -105,9 +167,7 @@ def beside_peer(folder: Path, series: int, rows: int, repeats: int, cache: Path)
     for name, own in runs.items():
         table.add_row(name, " ".join(f"{run[0]:.2f}" for run in own), f"{peak[name]:.0f}")
     Console(width=110).print(table)
-    for what, figures, goal in (("time", best, TIME_TARGET), ("memory", peak, MEMORY_TARGET)):
-        ratio = figures["forecaster"] / figures["neuralforecast"]
-        print(f"{what}: {ratio:.2f} x, target <= {goal} x: {verdict(ratio <= goal)}")
+    return best, peak
 
 
 def million(folder: Path, series: int, rows: int) -> None:
@@ -202,14 +262,17 @@ def written(folder: Path, series: int, rows: int) -> Path:
     return source
 
 
-def fit(folder: Path) -> None:
-    """Fits a small model to series of the same kind; how good it is changes no time."""
+def fit(
+    folder: Path, settings: Sequence[str] = SETS, model: str = "model", root: Path | None = None
+) -> None:
+    """Fits a model to a few series of the same kind; how good it is changes no time."""
     next(chunks(50, 500)).write_parquet(folder / "few.parquet")
-    sets = [word for setting in SETS for word in ("--set", setting)]
+    sets = [word for setting in settings for word in ("--set", setting)]
     horizon = ["--horizon", str(HORIZON), "--freq", "1h"]
     done = subprocess.run(
-        [*FORECASTER, "fit", "few.parquet", *horizon, *sets, "--out", "model"],
+        [*FORECASTER, "fit", "few.parquet", *horizon, *sets, "--out", model],
         cwd=folder,
+        env=_environment(root),
         capture_output=True,
         text=True,
         check=False,
@@ -218,12 +281,18 @@ def fit(folder: Path) -> None:
         sys.exit(done.stderr[-2000:])
 
 
-def measured(command: list[str], folder: Path) -> tuple[float, float, float]:
-    """Returns seconds, peak memory and peak memory without mapped files (MB) of a process."""
+def measured(command: list[str], folder: Path, root: Path | None = None) -> tuple[float, float, float]:
+    """Returns seconds, peak memory and peak memory without mapped files (MB) of a process.
+
+    Args:
+        command: runs in the folder.
+        folder: of the files.
+        root: checkout whose package is imported; None = the one that is installed.
+    """
     begun = time.perf_counter()
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
-            command, cwd=folder, env=_environment(), stdout=subprocess.DEVNULL, stderr=errors
+            command, cwd=folder, env=_environment(root), stdout=subprocess.DEVNULL, stderr=errors
         )
         peak = own = 0.0
         status = Path(f"/proc/{process.pid}/status")
@@ -238,9 +307,10 @@ def measured(command: list[str], folder: Path) -> tuple[float, float, float]:
     return seconds, peak, own
 
 
-def _environment() -> dict[str, str]:
+def _environment(root: Path | None) -> dict[str, str]:
     """Returns this process's own; modules are kept compiled, as pip leaves those of the peer."""
-    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return own if root is None else own | {"PYTHONPATH": str(root.resolve())}
 
 
 def _memory(status: Path) -> tuple[float, float]:

@@ -1,11 +1,12 @@
-"""GIFT-Eval's protocol over tables on disk: MASE and CRPS of the default fit, relative to seasonal naive.
+"""GIFT-Eval's protocol over tables on disk: MASE and CRPS of the default fit or of no fit, by seasonal naive's.
 
     python benchmarks/gift.py --root FOLDER --json OUT [--terms short,medium,long] [--seeds 0,1,2] \\
-        [--only ett1/D/short] [--set KEY=VALUE]
+        [--only ett1/D/short] [--set KEY=VALUE] [--no-fit]
 
 FOLDER holds list.csv (config, file, horizon, windows, season) and the tables: Parquet, wide (ds and a
 column a series) or long (unique_id, ds, y). The windows of a series do not overlap and end with it; the
-model is fitted once, to the rows before the first, and forecasts all.
+model is fitted once, to the rows before the first, and forecasts all. With --no-fit nothing is fitted: a call a
+cutoff forecasts all series from the rows before it.
 
 MASE   mean over cells of |y − median| / (mean |y_t − y_{t−season}| of all history before the window);
        cells of a history without changes are left out
@@ -13,8 +14,9 @@ CRPS   mean over the levels .1 … .9 of Σ 2 · pinball / Σ |y|
 
 Cells without a truth, and leads beyond the forecast of a series whose last rows are missing, are left out and
 counted as `missing`. Seasonal naive repeats its value as every quantile. OUT is a list of
-{config, seed, mase, crps, mase_seasonal_naive, crps_seasonal_naive, coverage_80, cells, missing, seconds, commit};
-a run that was stopped continues (OUT.parts has a file a config and seed).
+{config, seed, mase, crps, mase_seasonal_naive, crps_seasonal_naive, coverage_80, cells, missing, seconds, commit}
+and, per cutoff, the first first, cells_at, inside_at and inside_ties_at (ties shared out: coverage_tables.py);
+a run that was stopped continues (OUT.parts has a file a config and seed). Seed null: no fit.
 
 Source: Aksu et al., "GIFT-Eval" (2024); figures of other models: the public leaderboard.
 """
@@ -24,7 +26,7 @@ from __future__ import annotations
 import argparse
 import csv
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,9 +36,10 @@ import numpy as np
 import polars as pl
 from accuracy_report import guarded
 from numpy.typing import NDArray
-from stored_rows import Row, geometric, stored, whole_numbers, write
+from stored_rows import Row, add_no_fit, fits_of, geometric, made_by, stored, whole_numbers, write
 
-from forecaster import Config, ConfigError, fit, load_config
+from forecaster import Config, ConfigError, Forecast, fit, predict
+from forecaster.evaluation.coverage import share_inside
 from forecaster.files import check_writable
 
 Floats = NDArray[np.float64]
@@ -72,6 +75,8 @@ class Window:
     """[H] seasonal naive"""
     scale: float
     """Mean seasonal change of the history."""
+    cutoff: int
+    """Its number, from 0."""
 
 
 def main() -> None:
@@ -83,15 +88,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=whole_numbers, default=[0], metavar="0,1,2", help="fits; 0")
     parser.add_argument("--only", action="append", metavar="CONFIG", help="this one; may be repeated")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="settings")
+    add_no_fit(parser)
     given = parser.parse_args()
     check_writable(given.json)
     rows: list[Row] = []
     for task in tasks_of(given.root, given.terms.split(","), given.only):
-        for seed in given.seeds:
-            settings = load_config(None, [*given.set, f"fit.seed={seed}", "tracking.enabled=false"])
-            name = f"{task.config}-{seed}"
+        for name, seed, settings in fits_of(given):
             make = partial(measured, task, given.root, settings, seed)
-            rows.append(stored(given.json, name, make))
+            rows.append(stored(given.json, f"{task.config}-{name}", make, " ".join(given.set)))
             write(given.json, rows)
             print(line_of(rows[-1]), flush=True)
     print(summary(rows))
@@ -126,17 +130,21 @@ def tasks_of(root: Path, terms: Sequence[str], only: Sequence[str] | None) -> li
     return [task for task in tasks if task.config in only] if only else chosen
 
 
-def measured(task: Task, root: Path, settings: Config, seed: int) -> Row:
-    """Returns the row of a task."""
+def measured(task: Task, root: Path, settings: Config | None, seed: int | None) -> Row:
+    """Returns the row of a task; without settings, of forecasts without a fit."""
     table = pl.read_parquet(root / task.file)
     series = histories(table)
     began = time.monotonic()
     lengths = range(task.windows * task.horizon, 0, -task.horizon)  # rows after each cutoff
-    model = fit(before(table, lengths[0]), task.horizon, config=settings, tracking=False, quiet=True)
+    # A window ends where its series does so many rows early: rows after it are cut off, not passed over.
+    forecast: Callable[[pl.DataFrame], Forecast] = partial(predict, horizon=task.horizon)
+    if settings is not None:
+        first = before(table, lengths[0])
+        forecast = fit(first, task.horizon, config=settings, tracking=False, quiet=True).predict
     windows = [
         window
-        for rows in lengths
-        for window in windows_of(model.predict(before(table, rows)).frame, series, rows, task)
+        for number, rows in enumerate(lengths)
+        for window in windows_of(forecast(before(table, rows)).frame, series, rows, task, number)
     ]
     seconds = round(time.monotonic() - began, 1)
     return {"config": task.config, "seed": seed} | scores_of(windows) | {"seconds": seconds}
@@ -159,9 +167,9 @@ def histories(table: pl.DataFrame) -> dict[str, pl.DataFrame]:
 
 
 def windows_of(
-    forecast: pl.DataFrame, series: Mapping[str, pl.DataFrame], rows: int, task: Task
+    forecast: pl.DataFrame, series: Mapping[str, pl.DataFrame], rows: int, task: Task, number: int
 ) -> Iterator[Window]:
-    """Yields the windows of a forecast from the cutoff that so many rows of each series follow."""
+    """Yields the windows of a forecast from the cutoff of a number, which so many rows of each series follow."""
     key = next((name for name in ("unique_id", "channel") if name in forecast.columns), None)
     parts = {(name,): forecast for name in series}  # a single series has no key
     if key is not None:
@@ -174,6 +182,7 @@ def windows_of(
             quantiles=quantiles.select(QUANTILES).cast(pl.Float64).fill_null(np.nan).to_numpy(),
             naive=seasonal_naive(past["y"].to_numpy(), task.season, task.horizon),
             scale=seasonal_change(past["y"].to_numpy(), task.season),
+            cutoff=number,
         )
 
 
@@ -200,10 +209,14 @@ def scores_of(windows: Sequence[Window]) -> Row:
     quantiles = np.concatenate([window.quantiles for window in windows])  # [cells, Q]
     naive = np.concatenate([window.naive for window in windows])
     scale = np.concatenate([np.full(len(window.actual), window.scale) for window in windows])
+    cutoff = np.concatenate([np.full(len(window.actual), window.cutoff) for window in windows])
+    cutoffs = int(cutoff.max()) + 1
     scored = ~(np.isnan(actual) | np.isnan(quantiles).any(axis=1) | np.isnan(naive))
-    actual, quantiles, naive, scale = (part[scored] for part in (actual, quantiles, naive, scale))
+    cells = actual, quantiles, naive, scale, cutoff
+    actual, quantiles, naive, scale, cutoff = (part[scored] for part in cells)
     repeated = np.repeat(naive[:, None], len(LEVELS), axis=1)
     inside = (quantiles[:, 0] <= actual) & (actual <= quantiles[:, -1])
+    ties = share_inside(actual, quantiles, LEVELS)
     return {
         "mase": mase(actual, quantiles[:, len(LEVELS) // 2], scale),
         "crps": crps(actual, quantiles),
@@ -212,6 +225,9 @@ def scores_of(windows: Sequence[Window]) -> Row:
         "coverage_80": float(inside.mean()),
         "cells": int(scored.sum()),
         "missing": int((~scored).sum()),
+        "cells_at": np.bincount(cutoff, minlength=cutoffs).tolist(),
+        "inside_at": np.bincount(cutoff, inside, cutoffs).tolist(),
+        "inside_ties_at": np.bincount(cutoff, ties, cutoffs).tolist(),
     }
 
 
@@ -238,7 +254,7 @@ def line_of(row: Mapping[str, Any]) -> str:
     """Returns a row as text."""
     relative_crps, relative_mase = ratios(row)
     return (
-        f"{row['config']:<24} seed {row['seed']}  CRPS {relative_crps:.3f}  MASE {relative_mase:.3f}  "
+        f"{row['config']:<24} {made_by(row)}  CRPS {relative_crps:.3f}  MASE {relative_mase:.3f}  "
         f"coverage {100 * row['coverage_80']:.1f} %  {row['seconds']:.0f} s"
     )
 

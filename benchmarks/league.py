@@ -1,6 +1,7 @@
 """Weighted quantile loss of the default fit over a list of tables, beside baselines and other packages.
 
-    python benchmarks/league.py benchmarks/league.csv --root DATA --json now.json [--compare before.json]
+    python benchmarks/league.py benchmarks/league.csv --root DATA --json now.json [--compare before.json] \\
+        [--seeds 0,1,2]
     python benchmarks/league.py benchmarks/league.csv --root DATA --json peers.json \\
         --peers .venv-peers/bin/python --skip AutoARIMA           # after `make peers`
     python benchmarks/league.py benchmarks/league.csv --root DATA --json now.json --beside peers.json
@@ -14,8 +15,10 @@ all of them; all models are scored on the same cells.
 Losses are relative to seasonal naive's, and so are differences: (WQL − WQL of a rival) / WQL of seasonal
 naive, in percent, with the interval that holds 95 % of the differences of cutoffs drawn anew in blocks;
 * = above 0 as a whole, a loss that is no chance. Two or three cutoffs make an interval too narrow.
-Rows of the JSON: {table, model, n, wql, mase, coverage_80, bias, lead1_mae, seconds} and, per cutoff,
-sums of the quantile loss (pinball) and of the sizes of the actuals (actual). bias: sum of forecasts /
+Rows of the JSON: {table, model, seed, n, wql, mase, coverage_80, bias, lead1_mae, seconds, commit} and, per
+cutoff, sums of the quantile loss (pinball), of the sizes of the actuals (actual), and of the cells, plain and with
+ties shared out (cells_at, inside_at, inside_ties_at: coverage_tables.py). What is printed is of means over seeds.
+A run that was stopped continues (OUT.parts has a file a table and seed). bias: sum of forecasts /
 sum of actuals − 1, of tables of at least 20 series. seconds: forecaster's are those of all models but
 the peers; each peer has its own.
 
@@ -35,30 +38,29 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 from accuracy_report import ROOT, guarded
 from numpy.typing import NDArray
+from stored_rows import Row, stored, whole_numbers, write
 
 from forecaster import Backtest, Config, ConfigError, ForecasterError, backtest, load_config
 from forecaster.evaluation.backtest import actual_of, windows_of
 from forecaster.evaluation.bootstrap import paired_skills
 from forecaster.evaluation.comparison import shared_actual
 from forecaster.evaluation.metrics import Tally, tally
-from forecaster.files import atomic_file, check_writable
+from forecaster.files import check_writable
 
 MODEL, NAIVE = "forecaster", "seasonal_naive"
 PEERS = ("AutoETS", "Theta", "LightGBM", "AutoARIMA")
 FEWEST_SERIES = 20
 """Of a panel whose bias is told."""
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, required=True, metavar="OUT", help="file for the rows")
     parser.add_argument("--preset", help="settings: a YAML file, or the name of one in configs/")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="on top of it")
-    parser.add_argument("--seed", type=int, help="of the fits")
+    parser.add_argument("--seeds", type=whole_numbers, default=[0], metavar="0,1,2", help="fits; 0")
     parser.add_argument("--only", action="append", metavar="TABLE", help="this table; may be repeated")
     parser.add_argument("--jobs", type=int, default=1, help="processes, a table each; 1")
     parser.add_argument("--peers", type=Path, metavar="PYTHON", help="interpreter of `make peers`")
@@ -108,7 +110,7 @@ def main() -> None:
     check_writable(given.json)
     if given.peers and not given.peers.is_file():
         raise ConfigError(f"--peers {given.peers}: expected the python of `make peers`, found no file")
-    config = settled(given.preset, given.set, given.seed)
+    configs = {seed: settled(given.preset, given.set, seed) for seed in given.seeds}
     chosen = entries(given.list, given.only)
     peers = [name for name in PEERS if name not in given.skip] if given.peers else []
     beside, before = (
@@ -116,30 +118,34 @@ def main() -> None:
     )
     rows: list[Row] = []
     failed: list[str] = []
-    run = partial(measured, root=given.root, config=config, python=given.peers, peers=peers)
-    for entry, found in zip(chosen, each(run, chosen, given.jobs), strict=True):
+    # Other packages draw nothing, so they stand beside the first seed alone.
+    jobs = [
+        Job(entry, seed, configs[seed], peers if seed == given.seeds[0] else [])
+        for entry in chosen
+        for seed in given.seeds
+    ]
+    run = partial(kept, out=given.json, root=given.root, python=given.peers)
+    for (entry, seed, _, _), found in zip(jobs, each(run, jobs, given.jobs), strict=True):
         if isinstance(found, ForecasterError):
             failed.append(entry.table)
             print(f"{entry.table}: {found}", file=sys.stderr)
             continue
-        rows += found + fitting(beside, found)
-        with atomic_file(given.json) as path:
-            path.write_text(json.dumps(rows, indent=1), encoding="utf-8")
-        print(f"{entry.table}: {found[0]['seconds']:.0f} s", file=sys.stderr, flush=True)
+        rows += found + (fitting(beside, found) if seed == given.seeds[0] else [])
+        write(given.json, rows)
+        print(f"{entry.table}, seed {seed}: {found[0]['seconds']:.0f} s", file=sys.stderr, flush=True)
     if rows:
-        print(written(rows, before))
+        print(written(over_seeds(rows), over_seeds(before)))
     if not any(row["model"] in PEERS for row in rows):
         print("other packages: not run (--peers, --beside)")
     if failed:
-        raise ConfigError(f"{', '.join(failed)}: no forecast, see above")
+        raise ConfigError(f"{', '.join(dict.fromkeys(failed))}: no forecast, see above")
 
 
-def settled(preset: str | None, overrides: Sequence[str], seed: int | None) -> Config:
+def settled(preset: str | None, overrides: Sequence[str], seed: int) -> Config:
     """Returns the settings of the fits; nothing is recorded."""
     named = None if preset is None else ROOT / "configs" / f"{preset}.yaml"
     path = named if named is not None and named.is_file() else preset
-    own = [] if seed is None else [f"fit.seed={seed}"]
-    return load_config(path, [*overrides, *own, "tracking.enabled=false"])
+    return load_config(path, [*overrides, f"fit.seed={seed}", "tracking.enabled=false"])
 
 
 def entries(path: Path, only: Sequence[str] | None = None) -> list[Entry]:
@@ -161,48 +167,67 @@ def entries(path: Path, only: Sequence[str] | None = None) -> list[Entry]:
     return [entry for entry in found if only is None or entry.table in only]
 
 
-def each(run: Callable[[Entry], Any], chosen: Sequence[Entry], jobs: int) -> Iterator[Any]:
-    """Yields what is found of each table, or the error, in their order."""
-    if jobs == 1:
-        yield from map(run, chosen)
+class Job(NamedTuple):
+    """A table, and the fit of it."""
+
+    entry: Entry
+    seed: int
+    config: Config
+    peers: Sequence[str]
+    """Other packages that run beside it."""
+
+
+def each(run: Callable[[Job], Any], jobs: Sequence[Job], processes: int) -> Iterator[Any]:
+    """Yields what is found of each table and seed, or the error, in their order."""
+    if processes == 1:
+        yield from map(run, jobs)
         return
-    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        yield from pool.map(run, chosen)
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        yield from pool.map(run, jobs)
 
 
-def measured(
-    entry: Entry, root: Path, config: Config, python: Path | None = None, peers: Sequence[str] = ()
-) -> list[Row] | ForecasterError:
-    """Returns a row per model of one table, forecaster first; or why there is none."""
-    began = time.monotonic()
+def kept(job: Job, out: Path, root: Path, python: Path | None) -> list[Row] | ForecasterError:
+    """Returns a row per model of one table and seed, forecaster first, stored beside OUT; or why there is none."""
+    asked = json.dumps([job.config.model_dump(mode="json"), asdict(job.entry), [*job.peers]])
+    make = partial(measured, job, root, python)
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            data = shortened(root / entry.file, entry, Path(folder))
-            made = backtest(
-                data,
-                config=config,
-                covariates=root / entry.future if entry.future else None,
-                tracking=False,
-                quiet=True,
-                **entry.options,
-            )
-            seconds: dict[str, float] = {MODEL: time.monotonic() - began}
-            tallies, scored = dict(made.tallies), scored_actual(made)
-            if python is not None and peers:
-                found = peer_tallies(made, scored, Path(folder), python, peers)
-                tallies |= {name: one for name, (one, _) in found.items()}
-                seconds |= {name: spent for name, (_, spent) in found.items()}
+        part = stored(out, f"{job.entry.table}-{job.seed}", make, asked)
     except ForecasterError as error:
         return error
+    return [row | {"commit": part["commit"]} for row in part["rows"]]
+
+
+def measured(job: Job, root: Path, python: Path | None) -> Row:
+    """Returns the rows of one table and seed, under `rows`."""
+    entry, config, peers = job.entry, job.config, job.peers
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        data = shortened(root / entry.file, entry, Path(folder))
+        made = backtest(
+            data,
+            config=config,
+            covariates=root / entry.future if entry.future else None,
+            tracking=False,
+            quiet=True,
+            **entry.options,
+        )
+        seconds: dict[str, float] = {MODEL: time.monotonic() - began}
+        tallies, scored = dict(made.tallies), scored_actual(made)
+        if python is not None and peers:
+            found = peer_tallies(made, scored, Path(folder), python, peers)
+            tallies |= {name: one for name, (one, _) in found.items()}
+            seconds |= {name: spent for name, (_, spent) in found.items()}
     cutoffs = windows_of(made.forecasts)[1]
     several = made.forecasts[0].panel.n_series >= FEWEST_SERIES
     total = float(np.nansum(scored)) if several else 0.0
-    return [
-        {"table": entry.table, "model": name if name in PEERS else name.lower().replace(" ", "_")}
+    names = {name: name if name in PEERS else name.lower().replace(" ", "_") for name in tallies}
+    rows = [
+        {"table": entry.table, "model": names[name], "seed": job.seed}
         | row_of(one, cutoffs, total)
         | {"seconds": seconds.get(name)}
         for name, one in tallies.items()
     ]
+    return {"rows": rows}
 
 
 def shortened(path: Path, entry: Entry, folder: Path) -> Path:
@@ -222,9 +247,13 @@ def shortened(path: Path, entry: Entry, folder: Path) -> Path:
 def row_of(one: Tally, cutoffs: NDArray[np.int64], total: float) -> Row:
     """Returns the scores of a model: sums per cutoff from [N] cutoffs, bias from the sum of actuals."""
     scores, number = one.overall(), np.unique(cutoffs, return_inverse=True)[1]
-    pinball, actual = (
-        np.bincount(number, one.windows[name].sum(axis=1)).tolist() for name in ("pinball", "actual")
-    )
+    sums = {"pinball": "pinball", "actual": "actual", "cells_at": "cells"}
+    if "banded" in one.windows:  # quantile levels have a symmetric pair
+        sums |= {"inside_at": "banded", "inside_ties_at": "banded_ties"}
+    at_cutoff = {
+        name: np.bincount(number, one.windows[source].sum(axis=1)).tolist()
+        for name, source in sums.items()
+    }
     return {
         "n": int(one.windows["cells"].sum()),
         "wql": scores["WQL"],
@@ -232,8 +261,7 @@ def row_of(one: Tally, cutoffs: NDArray[np.int64], total: float) -> Row:
         "coverage_80": scores["coverage_80"],
         "bias": float(one.windows["signed"].sum()) / total if total else None,
         "lead1_mae": float(one.by_lead()["MAE"][0]),
-        "pinball": pinball,
-        "actual": actual,
+        **at_cutoff,
     }
 
 
@@ -310,6 +338,25 @@ def fitting(beside: Sequence[Row], found: Sequence[Row]) -> list[Row]:
         and row["n"] == base["n"]
         and np.allclose(row["actual"], base["actual"])
     ]
+
+
+def over_seeds(rows: Sequence[Row]) -> list[Row]:
+    """Returns a row per table and model, the mean over seeds of all figures.
+
+    >>> over_seeds([{"table": "t", "model": "m", "wql": 1.0, "pinball": [k, 4], "bias": None} for k in (1, 3)])
+    [{'table': 't', 'model': 'm', 'wql': 1.0, 'pinball': [2.0, 4.0], 'bias': None}]
+    """
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["table"], row["model"]), []).append(row)
+    return [{key: _mean([row[key] for row in own]) for key in own[0]} for own in groups.values()]
+
+
+def _mean(values: Sequence[Any]) -> Any:
+    if isinstance(values[0], str | None):
+        return values[0]
+    mean = np.mean(values, axis=0)
+    return mean.tolist()
 
 
 def difference(rows: Mapping[str, Row], rival: str) -> tuple[float, float, float]:

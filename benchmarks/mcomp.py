@@ -1,6 +1,7 @@
-"""The default fit by the protocol of the M competitions: sMAPE, MASE, OWA and coverage per period.
+"""The default fit, or no fit, by the protocol of the M competitions: sMAPE, MASE, OWA, coverage.
 
-    python benchmarks/mcomp.py TRAIN [TEST] --json OUT [--seeds 0,1,2] [--only quarterly] [--set KEY=VALUE]
+    python benchmarks/mcomp.py TRAIN [TEST] --json OUT [--seeds 0,1,2] [--only quarterly] [--set KEY=VALUE] \\
+        [--no-fit]
 
 TRAIN and TEST are folders of Parquet files (unique_id, ds, y) whose names hold a period of `PERIODS`,
 as m3_quarterly_train.parquet. A period's table is fitted once and forecast once. Without TEST the last
@@ -11,7 +12,8 @@ MASE   mean over cells of |y − ŷ| / (mean |y_t − y_{t−season}| of the tra
 OWA    mean of both, each divided by Naive2's
 
 ŷ is the median. OUT is a list of {period, seed, smape, mase, owa, coverage_80, smape_naive2, mase_naive2,
-series, cells, seconds, commit}; a run that was stopped continues. Source: Makridakis and Hibon, "The M3
+series, cells, seconds, commit}; a run that was stopped continues. Seed null: no fit.
+Source: Makridakis and Hibon, "The M3
 competition" (2000); Makridakis, Spiliotis and Assimakopoulos, "The M4 competition" (2020).
 """
 
@@ -31,9 +33,9 @@ from accuracy_report import guarded
 from gift import before, histories, mase, seasonal_change
 from m4 import naive2
 from numpy.typing import NDArray
-from stored_rows import Row, stored, whole_numbers, write
+from stored_rows import Row, add_no_fit, fits_of, made_by, stored, whole_numbers, write
 
-from forecaster import Config, ConfigError, fit, load_config
+from forecaster import Config, ConfigError, fit, predict
 from forecaster.files import check_writable
 
 Floats = NDArray[np.float64]
@@ -81,14 +83,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=whole_numbers, default=[0], metavar="0,1,2", help="fits; 0")
     parser.add_argument("--only", action="append", choices=PERIODS, help="this one; may be repeated")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="settings")
+    add_no_fit(parser)
     given = parser.parse_args()
     check_writable(given.json)
     rows: list[Row] = []
     for period in given.only or PERIODS:
-        for seed in given.seeds:
-            settings = load_config(None, [*given.set, f"fit.seed={seed}", "tracking.enabled=false"])
+        for name, seed, settings in fits_of(given):
             make = partial(measured, period, given.train, given.test, settings, seed)
-            rows.append(stored(given.json, f"{period}-{seed}", make))
+            rows.append(stored(given.json, f"{period}-{name}", make, " ".join(given.set)))
             write(given.json, rows)
             print(line_of(rows[-1]), flush=True)
     print(summary(rows))
@@ -106,14 +108,19 @@ def table_of(folder: Path, period: str) -> pl.DataFrame:
     return pl.read_parquet(files[0])
 
 
-def measured(name: str, train: Path, test: Path | None, settings: Config, seed: int) -> Row:
-    """Returns the row of a period."""
+def measured(
+    name: str, train: Path, test: Path | None, settings: Config | None, seed: int | None
+) -> Row:
+    """Returns the row of a period; without settings, of forecasts without a fit."""
     period, table = PERIODS[name], table_of(train, name)
     seen = before(table, period.horizon) if test is None else table
     truth = histories(table if test is None else table_of(test, name))
     began = time.monotonic()
-    model = fit(seen, period.horizon, config=settings, tracking=False, quiet=True)
-    forecast = model.predict(seen).frame
+    if settings is None:
+        forecast = predict(seen, period.horizon).frame
+    else:
+        model = fit(seen, period.horizon, config=settings, tracking=False, quiet=True)
+        forecast = model.predict(seen).frame
     seconds = round(time.monotonic() - began, 1)
     results = list(results_of(forecast, histories(seen), truth, period))
     scores = scores_of(results)
@@ -173,7 +180,7 @@ def smape(actual: Floats, forecast: Floats) -> float:
 def line_of(row: Mapping[str, Any]) -> str:
     """Returns a row as text."""
     return (
-        f"{row['period']:<10} seed {row['seed']}  sMAPE {row['smape']:.2f}  MASE {row['mase']:.3f}  "
+        f"{row['period']:<10} {made_by(row)}  sMAPE {row['smape']:.2f}  MASE {row['mase']:.3f}  "
         f"OWA {row['owa']:.3f}  coverage {100 * row['coverage_80']:.1f} %  {row['series']} series  "
         f"{row['seconds']:.0f} s"
     )

@@ -15,12 +15,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import league
 import r_tables
+import stored_rows
 from accuracy_report import guarded
 
 LEVELS = [k / 10 for k in range(1, 10)]
 TINY = ("width=8", "heads=2", "encoder_layers=1", "context_length=14", "patch=7", "experts=[]")
 SETTINGS = [word for each in TINY for word in ("--set", f"model.{each}")]
-SETTINGS += ["--preset", "smoke", "--set", "fit.steps=2", "--set", "fit.batch_size=8", "--seed", "3"]
+SETTINGS += ["--preset", "smoke", "--set", "fit.steps=2", "--set", "fit.batch_size=8", "--seeds", "3"]
 HORIZON, SEASON = 5, 7
 
 # A package whose every quantile is the last value of the history.
@@ -136,6 +137,32 @@ def test_a_league_scores_all_models_on_the_same_cells(tmp_path, monkeypatch, cap
     ours = [row for (table, _), row in rows.items() if table == "one" and row["model"] != "AutoETS"]
     assert league.fitting([*rows.values()], ours) == [rows["one", "AutoETS"]]
     assert league.fitting([*rows.values()], [row | {"n": 14} for row in ours]) == []
+
+
+def test_a_league_that_was_stopped_continues_and_prints_means_over_seeds(tmp_path, monkeypatch, capsys):
+    names, _ = _folder(tmp_path)
+    monkeypatch.setattr(stored_rows, "commit", lambda: "abc")
+    fitted, measured = [], league.measured
+    monkeypatch.setattr(
+        league, "measured", lambda job, *own: fitted.append(job.seed) or measured(job, *own)
+    )
+    out = tmp_path / "rows.json"
+    words = (names, "--root", tmp_path, *SETTINGS, "--only", "one", "--json", out)
+    for seeds, new in (("3", [3]), ("3,4", [4]), ("3,4", [])):
+        fitted.clear()
+        _run(monkeypatch, *words, "--seeds", seeds)
+        assert fitted == new
+    rows = [row for row in json.loads(out.read_text()) if row["model"] == "forecaster"]
+    assert [(row["seed"], row["commit"]) for row in rows] == [(3, "abc"), (4, "abc")]
+    assert rows[0]["wql"] != rows[1]["wql"]
+    said = capsys.readouterr().out
+    naive = [row["wql"] for row in json.loads(out.read_text()) if row["model"] == "seasonal_naive"]
+    assert f"{np.mean([row['wql'] for row in rows]) / naive[0]:.3f}" in said
+    for row in rows:
+        assert sum(row["cells_at"]) == row["n"] and len(row["inside_ties_at"]) == 3
+        assert sum(row["inside_at"]) / row["n"] == pytest.approx(row["coverage_80"])
+    _run(monkeypatch, *words, "--seeds", "3", "--set", "fit.steps=1")
+    assert fitted == [3]  # other settings: made again
 
 
 def test_a_league_tells_lost_tables_and_what_it_cannot_read(tmp_path, monkeypatch, capsys):

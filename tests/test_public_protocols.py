@@ -47,7 +47,8 @@ def one_commit(monkeypatch):
 
 def run(module, monkeypatch, *words: object) -> list[dict]:
     """The rows that a script writes."""
-    monkeypatch.setattr(sys, "argv", ["script", *map(str, words), *WORDS])
+    settings = [] if "--no-fit" in words else ["--seeds", "3", *WORDS]
+    monkeypatch.setattr(sys, "argv", ["script", *map(str, words), *settings])
     module.main()
     return json.loads(Path(words[words.index("--json") + 1]).read_text())
 
@@ -59,7 +60,24 @@ def scale_of(past: list[float | None], season: int) -> float:
     return fmean(changes)
 
 
-def test_a_gift_table_is_scored_as_by_a_loop(tmp_path, monkeypatch, capsys):
+def forecast_rows(table: pl.DataFrame, horizon: int, model: fc.Forecaster | None) -> dict:
+    """The forecast of each series and day, by a model or without a fit."""
+    made = fc.predict(table, horizon) if model is None else model.predict(table)
+    return {(r["unique_id"], r["ds"]): r for r in made.frame.iter_rows(named=True)}
+
+
+def tied_share(y: float, row: dict) -> float:
+    """The part of the probability tied at y that is inside the band: level k stands for k ± .05."""
+    tied = [k for k in range(9) if row[f"q{LEVELS[k]:g}"] == y]
+    if not {0, 8} & {*tied}:
+        return float(row["q0.1"] < y < row["q0.9"])
+    begin = 0.0 if tied[0] == 0 else LEVELS[tied[0]] - 0.05
+    end = 1.0 if tied[-1] == 8 else LEVELS[tied[-1]] + 0.05
+    return (min(end, 0.9) - max(begin, 0.1)) / (end - begin)
+
+
+@pytest.mark.parametrize("fitted", [True, False])
+def test_a_gift_table_is_scored_as_by_a_loop(tmp_path, monkeypatch, capsys, fitted):
     horizon, windows, season = 4, 2, 7
     ragged = {"a": (80, date(2024, 1, 1)), "b": (60, date(2023, 3, 1))}
     table = pl.concat(
@@ -71,7 +89,8 @@ def test_a_gift_table_is_scored_as_by_a_loop(tmp_path, monkeypatch, capsys):
         f"config,file,horizon,windows,season\nmade/D/short,t.parquet,{horizon},{windows},{season}\n"
     )
     out = tmp_path / "rows.json"
-    (row,) = run(gift, monkeypatch, "--root", tmp_path, "--json", out, "--seeds", "3")
+    words = () if fitted else ("--no-fit",)
+    (row,) = run(gift, monkeypatch, "--root", tmp_path, "--json", out, *words)
 
     # The loop: each series ends on its own day; rows are counted from its end.
     history = {name: values(number, ragged[name][0]) for number, name in enumerate(ragged)}
@@ -86,14 +105,12 @@ def test_a_gift_table_is_scored_as_by_a_loop(tmp_path, monkeypatch, capsys):
             for n, own in history.items()
         )
 
-    model = fc.fit(seen(0), horizon, config=CONFIG, quiet=True)
+    model = fc.fit(seen(0), horizon, config=CONFIG, quiet=True) if fitted else None
     scaled, scaled_naive, loss, size, inside, cells = [], [], [0.0] * 9, 0.0, [], 0
     loss_naive = [0.0] * 9
+    at_cutoff = {name: [0.0] * windows for name in ("cells_at", "inside_at", "inside_ties_at")}
     for window in range(windows):
-        rows = {
-            (r["unique_id"], r["ds"]): r
-            for r in model.predict(seen(window * horizon)).frame.iter_rows(named=True)
-        }
+        rows = forecast_rows(seen(window * horizon), horizon, model)
         for name, own in history.items():
             n = cut[name] + window * horizon
             scale = scale_of(own[:n], season)
@@ -110,6 +127,9 @@ def test_a_gift_table_is_scored_as_by_a_loop(tmp_path, monkeypatch, capsys):
                 scaled.append(abs(y - forecast["q0.5"]) / scale)
                 scaled_naive.append(abs(y - own[at]) / scale)
                 inside.append(forecast["q0.1"] <= y <= forecast["q0.9"])
+                at_cutoff["cells_at"][window] += 1
+                at_cutoff["inside_at"][window] += inside[-1]
+                at_cutoff["inside_ties_at"][window] += tied_share(y, forecast)
                 for k, level in enumerate(LEVELS):
                     for total, q in ((loss, forecast[f"q{level:g}"]), (loss_naive, own[at])):
                         total[k] += 2 * max(level * (y - q), (level - 1) * (y - q))
@@ -123,7 +143,10 @@ def test_a_gift_table_is_scored_as_by_a_loop(tmp_path, monkeypatch, capsys):
         "missing": windows * horizon * len(ragged) - cells,
     }
     assert {key: row[key] for key in expected} == pytest.approx(expected, rel=1e-9)
-    assert (row["config"], row["seed"], row["commit"]) == ("made/D/short", 3, "abc")
+    for name, counts in at_cutoff.items():
+        assert row[name] == pytest.approx(counts), name
+    seed = 3 if fitted else None
+    assert (row["config"], row["seed"], row["commit"]) == ("made/D/short", seed, "abc")
     relative = expected["crps"] / expected["crps_seasonal_naive"]
     assert f"1 configs: CRPS {relative:.3f}" in capsys.readouterr().out
 
@@ -149,15 +172,27 @@ def test_a_benchmark_that_was_stopped_continues_and_another_commit_starts_anew(t
 
     assert stored_rows.stored(out, "a/b-0", make) == {"n": 1, "commit": "abc"}
     assert stored_rows.stored(out, "a/b-0", make) == {"n": 1, "commit": "abc"}
+    assert stored_rows.stored(out, "a/c-0", make, "x=1")["n"] == 2
+    assert stored_rows.stored(out, "a/c-0", make, "x=1") == {"n": 2, "commit": "abc"}
+    assert stored_rows.stored(out, "a/c-0", make, "x=2")["n"] == 3  # asked for otherwise
     monkeypatch.setattr(stored_rows, "commit", lambda: "def")
-    assert stored_rows.stored(out, "a/b-0", make) == {"n": 2, "commit": "def"}
+    assert stored_rows.stored(out, "a/b-0", make) == {"n": 4, "commit": "def"}
     monkeypatch.setattr(stored_rows, "commit", lambda: "def-dirty")
     stored_rows.stored(out, "a/b-0", make)
-    assert stored_rows.stored(out, "a/b-0", make)["n"] == 4  # nobody knows what was changed
+    assert stored_rows.stored(out, "a/b-0", make)["n"] == 6  # nobody knows what was changed
 
 
-@pytest.mark.parametrize("held_out", [True, False])
-def test_an_m_table_is_scored_as_by_a_loop(tmp_path, monkeypatch, held_out):
+@pytest.mark.parametrize("words", [("--set", "fit.steps=1"), ("--seeds", "1")])
+def test_settings_of_a_fit_are_refused_without_one(tmp_path, monkeypatch, words):
+    (tmp_path / "list.csv").write_text(
+        "config,file,horizon,windows,season\nmade/D/short,t.parquet,1,1,1\n"
+    )
+    with pytest.raises(fc.ConfigError, match="leave them out, or --no-fit"):
+        run(gift, monkeypatch, "--root", tmp_path, "--json", tmp_path / "rows.json", "--no-fit", *words)
+
+
+@pytest.mark.parametrize(("held_out", "fitted"), [(True, True), (False, True), (True, False)])
+def test_an_m_table_is_scored_as_by_a_loop(tmp_path, monkeypatch, held_out, fitted):
     horizon = mcomp.PERIODS["other"].horizon
     history = {"a": values(0, 40), "b": values(1, 33)}
     history = {n: [20.0 if y is None else y for y in own] for n, own in history.items()}
@@ -174,14 +209,12 @@ def test_an_m_table_is_scored_as_by_a_loop(tmp_path, monkeypatch, held_out):
     table(slice(-horizon, None)).write_parquet(test / "m_other.parquet")
     folders = (train,) if held_out else (train, test)
     out = tmp_path / "rows.json"
-    options = ("--json", out, "--only", "other", "--seeds", "3")
+    options = ("--json", out, "--only", "other", *(() if fitted else ("--no-fit",)))
     (row,) = run(mcomp, monkeypatch, *folders, *options)
 
-    model = fc.fit(table(slice(None, -horizon)), horizon, config=CONFIG, quiet=True)
-    rows = {
-        (r["unique_id"], r["ds"]): r
-        for r in model.predict(table(slice(None, -horizon))).frame.iter_rows(named=True)
-    }
+    seen = table(slice(None, -horizon))
+    model = fc.fit(seen, horizon, config=CONFIG, quiet=True) if fitted else None
+    rows = forecast_rows(seen, horizon, model)
     percent, scaled, inside, percent_naive, scaled_naive = [], [], [], [], []
     for name, own in history.items():
         past = own[:-horizon]

@@ -33,12 +33,20 @@ from forecaster.evaluation.comparison import (
     name_better_models,
     tally_models,
 )
-from forecaster.evaluation.error_scales import Floats, Scales
+from forecaster.evaluation.coverage import (
+    Coverage,
+    coverage_interval,
+    coverage_of,
+    coverage_scores,
+    nominal,
+)
+from forecaster.evaluation.error_scales import Floats, Scales, ratio
 from forecaster.evaluation.metrics import Scores, Tally, concatenate
 from forecaster.forecast.forecast import COLD, Forecast, cells_of
 from forecaster.forecast.result import Result
 from forecaster.forecast.writer import write_page
 from forecaster.panel.arrays import empty_mapped
+from forecaster.panel.findings import Finding
 from forecaster.panel.frames import PolarsFrame, frame_of, to_kind
 from forecaster.panel.panel import NO_TIME, Only, Panel
 
@@ -184,6 +192,19 @@ class Backtest(Result):
                 raise ConfigError(f"skill {name!r}: no such model was scored; did you mean {near}?")
         pair = {name: self.tallies[name] for name in (model, baseline)}
         return skills_over(baseline, self.forecasts, pair)[model]
+
+    @property
+    def coverage(self) -> Coverage | None:
+        """What the model's band from .1 to .9 holds, with its 90 % interval; else its outermost symmetric band.
+
+        None where no two quantile levels are symmetric.
+        """
+        return coverage_of(self.scores[MODEL], nominal(self.forecasts[0].levels))
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """A warning where the interval of the coverage misses what is nominal by more than 10 points."""
+        return () if self.coverage is None else self.coverage.findings()
 
     @property
     def verdict(self) -> str:
@@ -371,6 +392,7 @@ def _combine(parts: Sequence[_Part]) -> Backtest:
     for name, one in tallies.items():
         gain, low, high = skills[name]
         scores[name] = one.overall() | {"skill": gain, "skill_low": low, "skill_high": high}
+        scores[name] |= _coverage_over(forecasts, one)
     scales = Scales(*(np.concatenate(one) for one in zip(*(p.scales for p in parts), strict=True)))
     scored = int(tallies[MODEL].windows["cells"].sum())
     unscored = sum(map(cells_of, forecasts)) - scored
@@ -394,6 +416,19 @@ def skills_over(
 
     losses = {name: grid(one) for name, one in tallies.items()}
     return paired_skills(losses, losses[baseline], _overlap(forecasts, times[times != NO_TIME]))
+
+
+def _coverage_over(forecasts: Sequence[Forecast], tally: Tally) -> Scores:
+    """Coverage of a model with its interval over cutoffs, as scores; none without a symmetric band."""
+    if not (band := nominal(forecasts[0].levels)):
+        return {}
+    times, number = np.unique(windows_of(forecasts)[1], return_inverse=True)
+    plain, inside, cells = (
+        np.bincount(number, tally.windows[name].sum(axis=1), len(times)).astype(np.float64)
+        for name in ("banded", "banded_ties", "cells")
+    )
+    found = coverage_interval(inside, cells, _overlap(forecasts, times[times != NO_TIME]))
+    return coverage_scores(band, float(ratio(plain.sum(), cells.sum())), found)
 
 
 def _overlap(forecasts: Sequence[Forecast], times: Int64) -> int:

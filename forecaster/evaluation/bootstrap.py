@@ -51,8 +51,8 @@ def paired_skills(losses: Mapping[str, Floats], baseline: Floats, overlap: int =
     left = DRAWS if cutoffs * series > 1 else 0
     while left:
         size = min(left, max(1, _BLOCK_CELLS // (series + cutoffs)))
-        times = _block_counts(random, size, cutoffs, min(overlap, cutoffs))
-        often = _block_counts(random, size, series, 1)
+        times = block_counts(random, size, cutoffs, min(overlap, cutoffs))
+        often = block_counts(random, size, series, 1)
         baseline_loss = ((times @ baseline) * often).sum(axis=1)
         for name, loss in losses.items():
             drawn[name].append(1 - ratio(((times @ loss) * often).sum(axis=1), baseline_loss))
@@ -72,7 +72,7 @@ def _skill(skill: Floats, drawn: Sequence[Floats]) -> Skill:
     return Skill(float(skill), float(low), float(high))
 
 
-def _block_counts(random: np.random.Generator, draws: int, size: int, block: int) -> Floats:
+def block_counts(random: np.random.Generator, draws: int, size: int, block: int) -> Floats:
     """[draw, size]: how often each of `size` things is drawn, in circular blocks of neighbours."""
     start = random.integers(0, size, (draws, -(-size // block)))
     chosen = (start[..., None] + np.arange(block)).reshape(draws, -1)[:, :size] % size

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from forecaster.evaluation.coverage import band_of, share_inside
 from forecaster.evaluation.error_scales import Floats, Scales, ratio
 
 Sums = Mapping[str, Floats]
@@ -81,6 +82,9 @@ def crps(actual: ArrayLike, paths: ArrayLike) -> Floats:
 def describe(metric: str) -> str:
     """One line that says what a metric is; empty for an unknown name."""
     kind, _, band = metric.partition("_")
+    if kind == "coverage" and band.endswith("_ties"):
+        band = band.removesuffix("_ties")
+        return f"the same with actuals on an edge of the {band} % band shared out: its 90 % interval over cutoffs"
     if kind == "coverage" and band:
         return f"share of actuals within the {band} % band: should be {band} %"
     if kind == "width" and band:
@@ -200,6 +204,10 @@ def _cells(
     yield "relative", masked(relative)
     yield "pinball", masked(loss)
     yield "inside", masked(((low <= y) & (y <= high)).astype(np.float64))
+    if (pair := band_of(levels)) is not None:
+        near, far = (np.asarray(quantiles[..., place], np.float64) for place in pair)
+        yield "banded", masked(((near <= y) & (y <= far)).astype(np.float64))
+        yield "banded_ties", masked(share_inside(y, np.asarray(quantiles, np.float64), levels))
     yield "width", masked(high - low)
     mase, rmsse = scales.mase[:, None], scales.rmsse[:, None]
     scaled = scored & (mase > 0)

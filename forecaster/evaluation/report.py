@@ -31,6 +31,7 @@ from forecaster.panel.findings import listing
 
 if TYPE_CHECKING:
     from forecaster.evaluation.backtest import Backtest
+    from forecaster.evaluation.coverage import Coverage
     from forecaster.panel.findings import Finding
 
 _VERDICTS = {"beats": ("good", "✓"), "loses to": ("bad", "✗")}
@@ -208,7 +209,11 @@ def verdict_section(data: ReportData) -> str:
             interval if known else "too few windows for an interval",
         ),
         ("MASE", number(model["MASE"], 3), f"seasonal naive {number(naive['MASE'], 3)}"),
-        (f"{percent(nominal, 0)} band holds", percent(observed), f"should be {percent(nominal, 0)}"),
+        (
+            f"{percent(nominal, 0)} band holds",
+            percent(observed),
+            _aim_of_band(backtest.coverage, nominal),
+        ),
         ("cells scored", f"{backtest.scored:,}", f"of {cells:,}; {backtest.unscored:,} unscored"),
     ]
     shown = "".join(
@@ -222,6 +227,13 @@ def verdict_section(data: ReportData) -> str:
         f"The model {escape(backtest.verdict)}.</h2><p>{escape(_trust_in_bands(data))}</p>"
         f'<div class="tiles">{shown}</div><h3>What to do next</h3><ul>{steps}</ul></section>'
     )
+
+
+def _aim_of_band(found: Coverage | None, nominal: float) -> str:
+    aim = f"should be {percent(nominal, 0)}"
+    if found is None or not found.low <= found.high or found.band != round(100 * nominal):
+        return aim
+    return f"90 % interval {percent(found.low)} to {percent(found.high)}, {aim}"
 
 
 def _scores(backtest: Backtest) -> str:
@@ -367,7 +379,7 @@ def _facts(facts: Mapping[str, str]) -> str:
 def _score_table(scores: Mapping[str, Mapping[str, float]], model_per_row: bool = False) -> str:
     """A row per metric and a column per model, or vice versa, the best marked; then the definitions."""
     names = list(dict.fromkeys(name for one in scores.values() for name in one))
-    names = [name for name in names if name not in ("skill_low", "skill_high")]
+    names = [name for name in names if not name.endswith(("_low", "_high"))]  # beside what they bound
     first = _FIRST_COLUMNS
     names.sort(key=lambda name: first.index(name) if name in first else len(first))
     rows = []
@@ -398,7 +410,9 @@ def _score_table(scores: Mapping[str, Mapping[str, float]], model_per_row: bool 
 
 def _column(name: str) -> str:
     kind, _, band = name.partition("_")
-    return f"{kind} {band} %" if kind in ("coverage", "width") and band else name.replace("_", " ")
+    band, *ties = band.split("_")
+    shown = [kind, band, "%", *ties] if kind in ("coverage", "width") and band else name.split("_")
+    return " ".join(shown)
 
 
 def _score(name: str, value: float) -> str:
@@ -411,6 +425,6 @@ def _best(name: str, values: Mapping[str, float]) -> set[str]:
     known = {model: value for model, value in values.items() if math.isfinite(value)}
     if kind == "width" or len(known) < 2:
         return set()
-    aim = int(band) / 100 if kind == "coverage" else 0.0
+    aim = int(band.split("_")[0]) / 100 if kind == "coverage" else 0.0
     loss = {model: -value if kind == "skill" else abs(value - aim) for model, value in known.items()}
     return {model for model, value in loss.items() if value == min(loss.values())}

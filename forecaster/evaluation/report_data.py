@@ -102,7 +102,7 @@ class ReportData:
         around_median: share of actuals below the median, and of those up to it.
         errors: a sample of the errors.
         first: [N, C] error at lead 1; NaN = not scored.
-        band: nominal and observed coverage of the widest band.
+        band: nominal and observed coverage of the widest band, ties shared out where these are counted.
     """
 
     def __init__(self, backtest: Backtest):
@@ -111,7 +111,8 @@ class ReportData:
         self.series, self.cutoff = windows_of(backtest.forecasts)
         self.cutoffs = np.unique(self.cutoff[self.cutoff != NO_TIME])
         own = backtest.tallies[MODEL]
-        self.band = own.band / 100, backtest.scores[MODEL][f"coverage_{own.band}"]
+        scores, name = backtest.scores[MODEL], f"coverage_{own.band}"
+        self.band = own.band / 100, scores.get(f"{name}_ties", scores[name])
         self._scored = own.windows["cells"] > 0  # [N, C]
         levels = backtest.forecasts[0].levels
         between, inside = np.zeros(len(levels) + 1), np.zeros(len(levels) // 2)

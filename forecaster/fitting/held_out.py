@@ -29,7 +29,7 @@ _CALIBRATION_CELLS = 1 << 23  # quantiles; more cutoffs are thinned evenly
 _LEAST_CUTOFFS = 10
 _WEIGHED_WINDOWS = 512  # an even draw, whose expert weights are averaged
 _BATCH = 128
-_UNSCORED = ("skill_low", "skill_high")  # intervals are left to backtests
+_UNSCORED = ("_low", "_high")  # intervals are left to backtests
 
 
 def calibrated(artifact: Artifact, panel: Panel, split: Split) -> Artifact:
@@ -74,7 +74,7 @@ def validation_scores(
     backtest = score_forecasts([forecasts], CHEAP_BASELINES)
     context.reporter.validation(backtest)
     scores = {
-        model: {name: score for name, score in by_name.items() if name not in _UNSCORED}
+        model: {name: score for name, score in by_name.items() if not name.endswith(_UNSCORED)}
         for model, by_name in backtest.scores.items()
     }
     # Identifies the windows, so that scores of two models are compared on the same ones only.

@@ -214,6 +214,9 @@ class Screen(Console):
             f"{number_of(len(backtest.forecasts), 'cutoff')} · {backtest.scored:,} cells scored, "
             f"{backtest.unscored:,} without a truth or a forecast · {MODEL} {backtest.verdict}"
         )
+        if backtest.coverage is not None and backtest.scored:
+            self.print_line(backtest.coverage.line())
+        self.print_findings(backtest.findings)
 
     def print_class_summary(self, backtest: ClassBacktest) -> None:
         """Prints the scores of a classifier, and its confusion."""

@@ -56,7 +56,7 @@ _COPIED_TO = "forecaster.copied_to"  # id of the finished copy
 _COPY_OF = "forecaster.copy_of"  # in the copy: id of the local run
 _PROCESS = "forecaster.process"
 
-_HEADLINE = re.compile("WQL|skill|coverage_.*|log_loss|accuracy")
+_HEADLINE = re.compile("WQL|skill|coverage_[0-9]+|log_loss|accuracy")
 FIRST = "1. "
 """Begins the names of metrics that are to be the first columns: digits sort before all others."""
 _EXPERIMENT = f"""The + behind the last column of the list shows metrics. First come those of the model, on

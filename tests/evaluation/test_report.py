@@ -97,9 +97,11 @@ def test_the_numbers_are_those_of_the_backtest():
         mine = found.scores[row[0]]
         shown = {name: cell.removeprefix("★ ") for name, cell in zip(head, row, strict=True)}
         for name, value in mine.items():
-            if name in ("skill_low", "skill_high"):
+            if name.endswith(("_low", "_high")):
                 continue
-            title = name.replace("_", " ") + " %" * name.startswith(("coverage", "width"))
+            title = name.replace("_", " ")
+            if name.startswith(("coverage", "width")):
+                title = title.replace(" 80", " 80 %")
             in_percent = name == "skill" or name.startswith("coverage")
             said = report_data.percent(value) if in_percent else report_data.number(value)
             assert shown[title].split(" (")[0] == said, name
@@ -240,7 +242,7 @@ def test_losses_are_stated_as_plainly_as_wins(made, kind, said):
 )
 def test_bands_are_judged_by_their_coverage(coverage, said):
     found = _plain()
-    mine = found.scores[MODEL] | {"coverage_80": coverage}
+    mine = found.scores[MODEL] | {"coverage_80_ties": coverage}
     judged = _said(replace(found, scores=found.scores | {MODEL: mine}))
     assert said in judged
     assert ("Do not plan with these bands" in judged) == (said.startswith("too"))
@@ -277,7 +279,7 @@ def test_a_median_that_is_off_and_a_bias_speak_against_a_model():
 
 def test_calibration_is_not_advised_where_it_is_on():
     found = _with_context()
-    mine = found.scores[MODEL] | {"coverage_80": 0.5}
+    mine = found.scores[MODEL] | {"coverage_80_ties": 0.5}
     found = replace(found, scores=found.scores | {MODEL: mine})
     assert "leave rows for conformal calibration" in _said(found)
     artifact, part = found.report_context.artifact, {"coverage": 0.8, "width": 1.0, "pinball": 1.0}

@@ -1,0 +1,166 @@
+"""How much of the truth a central band holds: randomised over ties, with an interval over cutoffs.
+
+Axes: Q quantile level · K cutoff.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forecaster.evaluation.bootstrap import DRAWS, block_counts
+from forecaster.evaluation.error_scales import Floats, ratio
+from forecaster.panel.findings import Finding
+
+LEVEL = 0.9
+"""Share of the draws that the interval holds."""
+
+_USUAL = (0.1, 0.9)
+_ALLOWED = 0.1  # of the nominal coverage, from which a band is warned of: 70 – 90 % of an 80 % band
+_SEED = 20_261
+_ENDS = ("ties", "ties_low", "ties_high")
+
+
+class Coverage(NamedTuple):
+    """Share of the truth inside a central band; NaN = not defined."""
+
+    band: int
+    """Nominal coverage, percent."""
+    share: float
+    """Randomised over ties (`share_inside`)."""
+    low: float
+    """Of the 90 % interval of `share`; NaN of fewer than two cutoffs."""
+    high: float
+    plain: float
+    """A value on the edge counts as inside."""
+
+    def line(self) -> str:
+        """Returns the coverage as a line of text; the plain one where it differs in what is printed."""
+        text = f"{self.band} % band holds {100 * self.share:.1f} %"
+        if self.low == self.low:
+            text += f" (90 % interval {100 * self.low:.1f} to {100 * self.high:.1f} %)"
+        if f"{self.plain:.3f}" != f"{self.share:.3f}":
+            text += f" with ties shared out, {100 * self.plain:.1f} % with each tie inside"
+        return text
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Returns a warning where the whole interval misses what is nominal by more than 10 points."""
+        least, most = self.band / 100 - _ALLOWED, self.band / 100 + _ALLOWED
+        if not (self.high < least or self.low > most):
+            return ()
+        narrow = self.high < least
+        text = (
+            f"{self.line()}: its whole interval lies {'below' if narrow else 'above'} "
+            f"{100 * (least if narrow else most):.0f} %, so the bands are too {'narrow' if narrow else 'wide'}"
+        )
+        advice = "see the calibration curve (--report); do not plan with these bands as they are"
+        return (Finding("warning", "coverage", text, advice),)
+
+
+def band_of(levels: Sequence[float]) -> tuple[int, int] | None:
+    """Places of .1 and .9 among levels; else of the outermost pair τ, 1 − τ; None = there is no pair.
+
+    >>> band_of((0.05, 0.1, 0.5, 0.9, 0.95)), band_of((0.2, 0.5, 0.8, 0.99)), band_of((0.5,))
+    ((1, 3), (0, 2), None)
+    """
+    places = {round(level, 9): place for place, level in enumerate(levels)}
+    if all(level in places for level in _USUAL):
+        return places[_USUAL[0]], places[_USUAL[1]]
+    for level, low in places.items():
+        high = places.get(round(1 - level, 9))
+        if level < 0.5 and high is not None:
+            return low, high
+    return None
+
+
+def nominal(levels: Sequence[float]) -> int:
+    """Nominal coverage of the band of levels, percent; 0 without a pair."""
+    band = band_of(levels)
+    return 0 if band is None else round(100 * (levels[band[1]] - levels[band[0]]))
+
+
+def share_inside(actual: Floats, quantiles: Floats, levels: Sequence[float]) -> Floats:
+    """Share of each actual inside the band [low, high] of `band_of`: 1, 0, or between on a tie.
+
+    An actual y that equals a bound is spread over the probability tied at its value. Level τₖ stands for the
+    probability from halfway to its lower neighbour to halfway to its upper one, the outermost two from 0 and
+    to 1. Where the levels τₐ … τ_b are those whose quantiles equal y:
+
+        from = (τₐ₋₁ + τₐ) / 2 or 0,  to = (τ_b + τ_b₊₁) / 2 or 1
+        share = (min(to, τ_high) − max(from, τ_low)) / (to − from)
+
+    So zeros of a count whose quantiles up to .5 are 0 count .45 / .55, not 1; a calibrated forecast of few
+    values is then inside as often as its band says. Source: randomised probability integral transform,
+    Czado, Gneiting and Held 2009.
+
+    Args:
+        actual: [...] data units; NaN = 0.
+        quantiles: [..., Q] rising along the levels.
+        levels: [Q] rising, with a pair τ, 1 − τ.
+
+    >>> zeros = np.array([[0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 2.0, 3.0]])
+    >>> levels = [k / 10 for k in range(1, 10)]
+    >>> [share_inside(np.array([y]), zeros, levels).round(3).tolist() for y in (0.0, 1.0, 3.0, 4.0)]
+    [[0.818], [1.0], [0.333], [0.0]]
+    """
+    band = band_of(levels)
+    assert band is not None
+    low, high = (quantiles[..., place] for place in band)
+    share = ((low < actual) & (actual < high)).astype(np.float64)
+    tied = (low == actual) | (actual == high)
+    if not tied.any():
+        return share
+    equal: NDArray[np.bool_] = quantiles[tied] == actual[tied][:, None]  # [tied, Q]
+    tau = np.asarray(levels, np.float64)
+    edges = np.concatenate([[0.0], (tau[1:] + tau[:-1]) / 2, [1.0]])  # [Q + 1]
+    begin = edges[equal.argmax(axis=-1)]
+    end = edges[len(tau) - equal[:, ::-1].argmax(axis=-1)]
+    inside = np.minimum(end, tau[band[1]]) - np.maximum(begin, tau[band[0]])
+    share[tied] = np.maximum(inside, 0) / (end - begin)
+    return share
+
+
+def coverage_interval(inside: Floats, cells: Floats, overlap: int = 1) -> tuple[float, float, float]:
+    """Share inside, and its 90 % interval: cutoffs are drawn anew in circular blocks of neighbours.
+
+    Blocks hold a third root of the number of cutoffs, or as many as overlap if these are more; deterministic.
+    Source: Politis and Romano 1992 (circular blocks).
+
+    Args:
+        inside: [K] sum of shares inside at each cutoff, rising in time.
+        cells: [K] scored cells.
+        overlap: neighbouring cutoffs that forecast a common step.
+
+    Returns:
+        Share, low, high; the last two NaN of fewer than two cutoffs that have cells.
+
+    >>> coverage_interval(np.array([8.0, 8.0, 8.0]), np.array([10.0, 10.0, 10.0]))
+    (0.8, 0.8, 0.8)
+    """
+    cutoffs = len(cells)
+    share = float(ratio(inside.sum(), cells.sum()))
+    if (cells > 0).sum() < 2:
+        return share, np.nan, np.nan
+    block = min(max(round(cutoffs ** (1 / 3)), overlap), cutoffs)
+    often = block_counts(np.random.default_rng(_SEED), DRAWS, cutoffs, block)
+    drawn = ratio(often @ inside, often @ cells)
+    low, high = np.nanquantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return share, float(low), float(high)
+
+
+def coverage_scores(band: int, plain: float, found: tuple[float, float, float]) -> dict[str, float]:
+    """Scores of a band by name, beside `coverage_80`: `coverage_80_ties` with `_low` and `_high`."""
+    name = f"coverage_{band}"
+    return {name: plain} | {f"{name}_{end}": value for end, value in zip(_ENDS, found, strict=True)}
+
+
+def coverage_of(scores: Mapping[str, float], band: int) -> Coverage | None:
+    """The coverage among scores; None where they have none."""
+    name = f"coverage_{band}"
+    if f"{name}_ties" not in scores:
+        return None
+    share, low, high = (scores[f"{name}_{end}"] for end in _ENDS)
+    return Coverage(band, share, low, high, scores[name])
