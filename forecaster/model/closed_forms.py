@@ -20,7 +20,7 @@ from jaxtyping import Float, Int, Shaped
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from forecaster.config import ModelPlan
+from forecaster.config import Expert, ModelPlan
 from forecaster.model.channels import before_cutoffs, last_steps
 
 Lengths = Int[Tensor, "R J"]
@@ -58,6 +58,11 @@ DAMPING = 0.95
 """φ of all damped trends: between 0.8 and 0.98 by FPP3, 8.2."""
 DAMPED = Smoothing(level=0.3, trend=0.015, damping=DAMPING)
 """Of `damped_trend`. A second one with α = 0.7 made the pool worse."""
+TRENDS: dict[Expert, Smoothing] = {
+    "slow_trend": Smoothing(level=0.2, trend=0.02),
+    "fast_trend": Smoothing(level=0.6, trend=0.15),
+}
+"""Without damping: of series that grow on and on."""
 ETS = tuple(
     Smoothing(level, trend * level, damping, 0.1)
     for level in (0.1, 0.5)
@@ -94,6 +99,7 @@ class ClosedForms(nn.Module):
     def __init__(self, config: ModelPlan):
         super().__init__()
         self.names = config.pool.experts
+        self.trends = tuple(name for name in TRENDS if name in self.names)
         self.memory = config.pool.memory
         self.season, self.second = config.pool.seasons
         # Matrices of what linear experts do to a history, by name; they follow from the config.
@@ -141,6 +147,8 @@ class ClosedForms(nn.Module):
             forecasts["seasonal_naive"] = averaged[..., -1, :].index_select(-1, phase)
             # Its mean over three seasons has less noise, and lags a trend by a season more.
             forecasts["seasonal_mean"] = averaged.mean(dim=-2).index_select(-1, phase)
+            if "seasonal_drift" in self.names:
+                forecasts["seasonal_drift"] = _seasonal_drift(seasons, lead)
             if "growing_season" in self.names:
                 forecasts["growing_season"] = self._growing_season(seasons, lead)
         for name, count in (("second_naive", 1), ("second_mean", MEAN_SEASONS)):
@@ -159,6 +167,7 @@ class ClosedForms(nn.Module):
 
             level_α        ŷ(h) = ℓ + s        ℓ by simple exponential smoothing (FPP3, 8.1), α fixed
             damped_trend   ŷ(h) = ℓ + (φ + … + φʰ)·b + s    Gardner and McKenzie 1985, as in `smooth`
+            slow_trend, fast_trend    ŷ(h) = ℓ + b·h + s    Holt 1957, without damping: φ = 1
             theta          ŷ(h) = ℓ + b/2·h + s             b the slope of least squares of x
 
         Theta is by Assimakopoulos and Nikolopoulos 2000, in the form of Hyndman and Billah 2003, who add the
@@ -168,7 +177,7 @@ class ClosedForms(nn.Module):
         season = self.season
         step = torch.tensor(leads, device=windows.length.device) + 1.0
         phases = sorted({lead % season for lead in leads})
-        filters = [self.filters.get_buffer("states")]  # [K, 6]
+        filters = [self.filters.get_buffer("states")]  # [K, 6 …]
         if "ets" in self.names:
             one_step = self.filters.get_buffer("one_step")  # [K, P, one-step error]
             ends = self.filters.get_buffer("ets")  # [K, P, S + 1]
@@ -185,12 +194,16 @@ class ClosedForms(nn.Module):
         # States of x: those of y less those of the pattern, repeated over the memory.
         states = states - pattern @ self.filters.get_buffer("pattern")
         columns = states[..., None, :].unbind(dim=-1)  # [R, J, 1] each
-        *levels, level, trend, theta_level = columns
+        levels = columns[: len(_ALPHAS)]
+        level, trend, theta_level, *trends = columns[len(_ALPHAS) :]
         forecasts = {
             f"level_{alpha}": smoothed + seasonal
             for alpha, smoothed in zip(_ALPHAS, levels, strict=True)
         }
         forecasts["damped_trend"] = level + trend * _damped(step) + seasonal
+        for number, name in enumerate(self.trends):
+            local_level, local_trend = trends[2 * number : 2 * number + 2]
+            forecasts[name] = local_level + local_trend * step + seasonal
         forecasts["theta"] = theta_level + _slope(windows, pattern) / 2 * step + seasonal
         if "ets" in self.names:
             errors, ends = (product.unflatten(-1, (len(ETS), -1)) for product in ets)  # [R, J, P, _]
@@ -269,16 +282,19 @@ class ClosedForms(nn.Module):
     def _filters(self) -> dict[str, NDArray[np.float64]]:
         """What linear experts do to a unit impulse at each step of the memory: their matrices.
 
-        states [K, 6]: the levels of `_ALPHAS`, level and trend of `damped_trend`, the level of `theta`.
-        pattern [S, 6]: the same of a season repeated over the memory.
+        states [K, 6 …]: the levels of `_ALPHAS`, level and trend of `damped_trend`, the level of `theta`, level
+        and trend of each of `TRENDS` in the pool.
+        pattern [S, 6 …]: the same of a season repeated over the memory.
         growing [N·S]: the level of `growing_season`.
         one_step [K, P, _], ets [K, P, S + 1]: one-step errors and last states of the candidates of `ets`.
         """
         season = self.season
-        level, trend, _ = smooth(np.eye(self.memory), DAMPED, 1)
+        impulses = np.eye(self.memory)
+        level, trend, _ = smooth(impulses, DAMPED, 1)
         levels = [_average_weights(self.memory, alpha) for alpha in _ALPHAS]
         theta_level = _average_weights(self.memory, _THETA_ALPHA)
-        states = np.stack([*levels, level, trend, theta_level], axis=1)
+        trends = [state for name in self.trends for state in smooth(impulses, TRENDS[name], 1)[:2]]
+        states = np.stack([*levels, level, trend, theta_level, *trends], axis=1)
         # Smoothing is linear: its answer to a pattern is the sum of its answers to the impulses of each phase.
         # The last step of the memory has the last phase of a season.
         phase = (np.arange(self.memory) - self.memory) % season
@@ -345,6 +361,14 @@ def _seasonal_mean(
     shift = torch.tensor(shifts, device=lead.device)[:, None, None]  # [J, 1, 1]
     begin = end - shift - age  # [J, N, 1]
     return values_at(filled, begin + lead % season).mean(dim=2)  # [R, J, N, L] → [R, J, L]
+
+
+def _seasonal_drift(seasons: Seasons, lead: Int[Tensor, " L"]) -> Float[Tensor, "R J L"]:
+    """Seasonal naive with drift: ŷ(h) = y of the same phase in the last season + drift·m·(seasons ahead)."""
+    season = seasons.blocks.shape[-1]
+    last = seasons.blocks[..., -1, :].index_select(-1, lead % season)
+    ahead = (1 + torch.div(lead, season, rounding_mode="floor")) * season
+    return last + seasons.drift * ahead
 
 
 # Exponential smoothing

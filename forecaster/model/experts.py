@@ -59,7 +59,7 @@ _MOST_LOGIT = 30.0
 _FARTHEST = 1e6  # spreads: squares of 1e20 are none in float32, and e⁻³⁰ of 1e15 still moves a mean
 
 
-SEASONAL: tuple[Expert, ...] = ("seasonal_naive", "seasonal_mean", "growing_season")
+SEASONAL: tuple[Expert, ...] = ("seasonal_naive", "seasonal_mean", "growing_season", "seasonal_drift")
 SECOND: tuple[Expert, ...] = ("second_naive", "second_mean")
 _SPECIAL = (*SEASONAL, *SECOND, "tsb", "linear", "arx")
 GENERAL = tuple(name for name in get_args(Expert) if name not in _SPECIAL)
@@ -465,7 +465,7 @@ class Experts(nn.Module):
     def _available(self, inputs: Inputs, length: Int[Tensor, " R"]) -> Bool[Tensor, "R E"]:
         """Whether the history of a row suffices for an expert; all experts where it suffices for none."""
         least = dict.fromkeys(SEASONAL, self.season) | dict.fromkeys(SECOND, self.second)
-        least |= {"growing_season": 3 * self.season, "tsb": 1}
+        least |= {"growing_season": 3 * self.season, "seasonal_drift": 2 * self.season, "tsb": 1}
         steps = [least.get(name, 0) for name in self.names]
         available = length[:, None] >= torch.tensor(steps, device=length.device)  # [R, E]
         # Experts of some channels alone: [C + 1] whether it is of each.

@@ -18,7 +18,7 @@ from small_networks import (
 from forecaster.config import Expert, ExpertPlan, ModelPlan
 from forecaster.fitting.experts.pool import bare_network, solve_experts
 from forecaster.fitting.fit import resolve
-from forecaster.model.closed_forms import DAMPED, ETS
+from forecaster.model.closed_forms import DAMPED, ETS, TRENDS
 from forecaster.model.embedding import Shape
 from forecaster.model.experts import CUTOFFS, Experts
 from forecaster.model.scaling import ContextScaler, Scale
@@ -144,6 +144,12 @@ def slow_season(window, own):
     ]
 
 
+def slow_seasonal_drift(window):
+    means = [block.mean() for block in window[-6 * SEASON :].reshape(6, SEASON)]
+    drift = np.mean(np.diff(means))  # a season
+    return [window[h % SEASON - SEASON] + drift * (1 + h // SEASON) for h in range(HORIZON)]
+
+
 def slow_growing(window):
     blocks = window[-6 * SEASON :].reshape(6, SEASON)
     means = [block.mean() for block in blocks]
@@ -210,6 +216,7 @@ def slow_experts(row):
         "second_naive": [filled[h % SECOND - SECOND] for h in lead],
         "second_mean": [np.mean([filled[h % SECOND - n * SECOND] for n in (1, 2, 3)]) for h in lead],
         "growing_season": slow_growing(window),
+        "seasonal_drift": slow_seasonal_drift(window),
         "damped_trend": slow_smooth(np.array(flat), DAMPED, 1) + ahead,
         "theta": slow_average(flat, 0.4) + slope / 2 * (lead + 1) + ahead,
         "ets": slow_smooth(
@@ -217,6 +224,8 @@ def slow_experts(row):
         ),
         "tsb": slow_tsb(window, own),
     }
+    for name, parameters in TRENDS.items():
+        found[name] = slow_smooth(np.array(flat), parameters, 1) + ahead
     for alpha in (0.1, 0.3, 0.8):
         found[f"level_{alpha}"] = slow_average(flat, alpha) + ahead
     return np.stack([np.broadcast_to(found[name], HORIZON) for name in ALL], axis=1)
@@ -272,8 +281,8 @@ def test_weights_are_equal_where_no_earlier_cutoff_is_known_and_0_where_an_exper
     weights = pool_of(experts, histories()).evidence.weights
     one = dict(zip(ALL, weights[4, 0].tolist(), strict=True))  # of one step of history
     absent = {name for name in ALL if "season" in name or "second" in name}
-    assert all(one[name] == 0 for name in absent) and len(absent) == 5
-    assert [one[name] for name in ALL if name not in absent] == pytest.approx([0.1] * 10)
+    assert all(one[name] == 0 for name in absent) and len(absent) == 6
+    assert [one[name] for name in ALL if name not in absent] == pytest.approx([1 / 12] * 12)
     experts.intermittent[1] = False
     assert (pool_of(experts, histories()).evidence.weights[..., ALL.index("tsb")] == 0).all()
     # A smaller error has a larger weight.
