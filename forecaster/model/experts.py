@@ -10,7 +10,7 @@ choose s and t near 6 and 12. Weights from errors need no training; weights that
 the earlier cutoffs of a table were as good (MAE .734 against .735 of seasonal naive's, 17 tables).
 
 An error counts only leads up to the cutoff of the window. All experts commute with y → a·y + b, but for
-`tsb`, which commutes with a only and is used on intermittent channels alone.
+those of some channels alone, which commute with a only: `tsb`, of intermittent demand, and `OF_POSITIVE`.
 
 Axes: B batch · C channel · R row, a channel of a window · T history · J earlier cutoff · H lead · L lead that
 is scored · G class of history · E expert · Q quantile level · F feature of statics · U feature of a step ·
@@ -59,11 +59,18 @@ _MOST_LOGIT = 30.0
 _FARTHEST = 1e6  # spreads: squares of 1e20 are none in float32, and e⁻³⁰ of 1e15 still moves a mean
 
 
-SEASONAL: tuple[Expert, ...] = ("seasonal_naive", "seasonal_mean", "growing_season", "seasonal_drift")
+SEASONAL: tuple[Expert, ...] = (
+    "seasonal_naive",
+    "seasonal_mean",
+    "growing_season",
+    "seasonal_drift",
+    "multiplicative_season",
+)
 SECOND: tuple[Expert, ...] = ("second_naive", "second_mean")
-_SPECIAL = (*SEASONAL, *SECOND, "tsb", "linear", "arx")
+OF_POSITIVE: tuple[Expert, ...] = ("log_trend", "multiplicative_season")
+_SPECIAL = (*SEASONAL, *SECOND, *OF_POSITIVE, "tsb", "linear", "arx")
 GENERAL = tuple(name for name in get_args(Expert) if name not in _SPECIAL)
-"""Experts of any table; those above are of a season, and of a second one."""
+"""Experts of any table; those above are of a season, of a second one, and of channels that are always positive."""
 
 
 def check_experts(config: ModelPlan) -> None:
@@ -214,6 +221,9 @@ class Experts(nn.Module):
         self.reset_errors()
         self.intermittent = nn.Buffer(torch.zeros(channels, dtype=torch.bool))
         """[C + 1] whether the training rows of a channel are counts with zeros."""
+        # Not stored until the format of artifacts rises: a loaded one has no positive channel.
+        self.positive = nn.Buffer(torch.zeros(channels, dtype=torch.bool), persistent=False)
+        """[C + 1] whether all training rows of a channel are above 0."""
         # A static with more categories says nothing about series other than those it was learned from.
         self._statics = few_categories(shape.static_categories)
         sizes = 1 + shape.static + sum(self._statics)
@@ -465,11 +475,12 @@ class Experts(nn.Module):
     def _available(self, inputs: Inputs, length: Int[Tensor, " R"]) -> Bool[Tensor, "R E"]:
         """Whether the history of a row suffices for an expert; all experts where it suffices for none."""
         least = dict.fromkeys(SEASONAL, self.season) | dict.fromkeys(SECOND, self.second)
-        least |= {"growing_season": 3 * self.season, "seasonal_drift": 2 * self.season, "tsb": 1}
+        least |= {"growing_season": 3 * self.season, "tsb": 1}
+        least |= dict.fromkeys(("seasonal_drift", "multiplicative_season"), 2 * self.season)
         steps = [least.get(name, 0) for name in self.names]
         available = length[:, None] >= torch.tensor(steps, device=length.device)  # [R, E]
         # Experts of some channels alone: [C + 1] whether it is of each.
-        channels = {"tsb": self.intermittent}
+        channels = {"tsb": self.intermittent} | dict.fromkeys(OF_POSITIVE, self.positive)
         if self.arx is not None:
             channels["arx"] = self.arx.used
         for expert, suited in channels.items():

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from forecaster.config import Expert, ExpertPlan, ModelConfig, Plan
 from forecaster.errors import ConfigError
 from forecaster.fitting.experts.drivers import solve_arx
-from forecaster.fitting.experts.levels import learn_levels
+from forecaster.fitting.experts.levels import always_positive, learn_levels
 from forecaster.fitting.experts.residuals import learn_errors
 from forecaster.fitting.experts.ridge import solve_linear
 from forecaster.fitting.moments import learn_scales
@@ -25,7 +25,7 @@ from forecaster.fitting.versions import versions
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.model.closed_forms import ETS_SEASON, MEAN_SEASONS, SEASONS
 from forecaster.model.ensemble import Ensemble
-from forecaster.model.experts import CUTOFFS, GENERAL, SEASONAL, SECOND, Experts
+from forecaster.model.experts import CUTOFFS, GENERAL, OF_POSITIVE, SEASONAL, SECOND, Experts
 from forecaster.model.network import Network
 from forecaster.panel.arrays import rows_before
 from forecaster.panel.audit import ZEROS
@@ -50,7 +50,7 @@ _LEAST_LAGS = 8  # of each column: with fewer there are too many columns
 # Columns times lags, at most: 1,024 windows of them and of their squares fill the 64 MB of `drivers.py`.
 _CANDIDATES = 4096
 # Experts of a pool by request alone: weights of pools that hold them are not learned yet.
-_NOT_YET: frozenset[Expert] = frozenset({"slow_trend", "fast_trend", "seasonal_drift"})
+_NOT_YET: frozenset[Expert] = frozenset({"slow_trend", "fast_trend", "seasonal_drift", *OF_POSITIVE})
 _COMPARED = 100  # series whose levels are compared, an even draw
 # Rows of the longest series from which on drivers are chosen: a held-out quarter of fewer is under 50 windows.
 _DRIVEN_ROWS = 200
@@ -86,7 +86,7 @@ def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> ExpertPlan:
         horizon: steps.
 
     Raises:
-        ConfigError: a requested expert has no season or demand in the table.
+        ConfigError: a requested expert has no season, demand or positive channel in the table.
     """
     longest = panel.longest
     requested = model.experts
@@ -100,8 +100,8 @@ def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> ExpertPlan:
     suitable = _suitable(panel, lengths, columns)
     if unsuited := sorted(set(requested or ()) - suitable):
         raise ConfigError(
-            f"model.experts {', '.join(unsuited)}: {panel.name} has no season or demand for it (season "
-            f"{lengths.season}, longest series {longest:,} rows); take some of "
+            f"model.experts {', '.join(unsuited)}: {panel.name} has no season or demand for it, or no positive "
+            f"channel (season {lengths.season}, longest series {longest:,} rows); take some of "
             f"{', '.join(name for name in get_args(Expert) if name in suitable)}"
         )
     names = tuple(name for name in get_args(Expert) if name in (requested or suitable - _NOT_YET))
@@ -152,7 +152,7 @@ def _lengths(panel: Panel, horizon: int) -> _Lengths:
 
 
 def _suitable(panel: Panel, lengths: _Lengths, drivers: tuple[str, ...]) -> set[str]:
-    """The experts that a table has the season, demand or drivers for."""
+    """The experts that a table has the season, demand, positive channels or drivers for."""
     suitable = {*GENERAL, "linear"}
     if lengths.season > 1:
         suitable.update(SEASONAL)
@@ -160,6 +160,10 @@ def _suitable(panel: Panel, lengths: _Lengths, drivers: tuple[str, ...]) -> set[
         suitable.update(SECOND)
     if _intermittent(panel, panel.indptr[1:]).any():
         suitable.add("tsb")
+    if always_positive(panel, panel.indptr[1:]).any():
+        suitable.add("log_trend")
+    else:
+        suitable.discard("multiplicative_season")
     if drivers:
         suitable.add("arx")
     if lengths.season > ETS_SEASON:
@@ -179,16 +183,17 @@ def solve_experts(network: Network, panel: Panel, plan: Plan, split: Split, stor
         return
     solve_linear(network, panel, plan, split.train)
     solve_arx(network, panel, plan, split.train, store)
-    learn_demand(experts, panel, split.train_end)
+    learn_traits(experts, panel, split.train_end)
     beyond = learn_levels(network, panel, split.train_end)
     learn_errors(network, panel, plan, split, store, beyond)
 
 
-def learn_demand(experts: Experts, panel: Panel, end: Int64) -> None:
-    """Puts which channels are of intermittent demand into experts, by the rows of each series before `end`."""
-    demand = _intermittent(panel, end)
-    experts.intermittent[1:] = torch.from_numpy(demand)
-    experts.intermittent[0] = bool(demand.all())
+def learn_traits(experts: Experts, panel: Panel, end: Int64) -> None:
+    """Puts which channels are of intermittent demand, and which positive, into experts, by rows before `end`."""
+    traits = (_intermittent(panel, end), always_positive(panel, end))
+    for of_channel, found in zip((experts.intermittent, experts.positive), traits, strict=True):
+        of_channel[1:] = torch.from_numpy(found)
+        of_channel[0] = bool(found.all())  # a channel that the table lacks
 
 
 def fit_experts(panel: Panel, plan: Plan, split: Split, only: Expert | None = None) -> Artifact:
