@@ -54,6 +54,7 @@ Expert = Literal[
     "log_trend",
     "theta",
     "ets",
+    "autoregression",
     "seasonal_naive",
     "seasonal_mean",
     "growing_season",

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from forecaster.config import Expert, ModelPlan
+from forecaster.model.autoregression import autoregression
 from forecaster.model.channels import before_cutoffs, last_steps
 from forecaster.model.positive_forms import (
     LOG_SEASONS,
@@ -168,6 +169,10 @@ class ClosedForms(nn.Module):
             if name in self.names:
                 forecasts[name] = _seasonal_mean(filled, self.second, count, shifts, lead)
         forecasts |= self._smoothed(windows, seasons, leads)
+        if "autoregression" in self.names:
+            forecasts["autoregression"] = autoregression(
+                filled, length, self.memory, self.season, shifts, leads
+            )
         if "log_trend" in self.names:
             filters = [self.filters.get_buffer(name) for name in ("logs", "log_pattern")]
             recent = windows.values[..., -len(filters[0]) :]

@@ -32,6 +32,7 @@ from torch import Tensor, nn
 
 from forecaster.config import Expert, ModelPlan
 from forecaster.model.arx import ArxForecast
+from forecaster.model.autoregression import ORDER
 from forecaster.model.channels import few_categories, fold, indicators, last_steps, repeat_channels
 from forecaster.model.closed_forms import ClosedForms, values_at
 from forecaster.model.embedding import Shape
@@ -477,6 +478,7 @@ class Experts(nn.Module):
         least = dict.fromkeys(SEASONAL, self.season) | dict.fromkeys(SECOND, self.second)
         least |= {"growing_season": 3 * self.season, "tsb": 1}
         least |= dict.fromkeys(("seasonal_drift", "multiplicative_season"), 2 * self.season)
+        least["autoregression"] = self.season + max(self.season, 2 * ORDER)
         steps = [least.get(name, 0) for name in self.names]
         available = length[:, None] >= torch.tensor(steps, device=length.device)  # [R, E]
         # Experts of some channels alone: [C + 1] whether it is of each.

@@ -18,6 +18,7 @@ from small_networks import (
 from forecaster.config import Expert, ExpertPlan, ModelPlan
 from forecaster.fitting.experts.pool import bare_network, solve_experts
 from forecaster.fitting.fit import resolve
+from forecaster.model.autoregression import RIDGE, coefficients
 from forecaster.model.closed_forms import DAMPED, ETS, LOG_TREND, TRENDS
 from forecaster.model.embedding import Shape
 from forecaster.model.experts import CUTOFFS, OF_POSITIVE, Experts
@@ -180,6 +181,33 @@ def slow_multiplicative(window):
     return [level * shape[h % SEASON] for h in range(HORIZON)]
 
 
+def slow_coefficients(c, count):
+    """The recursion of Levinson and Durbin."""
+    phi, variance = [], c[0] * (1 + 2 / count) + 1e-12
+    for lag in range(1, 5):
+        partial = (c[lag] - sum(phi[n] * c[lag - 1 - n] for n in range(lag - 1))) / variance
+        partial = min(max(partial, -0.97), 0.97)
+        phi = [phi[n] - partial * phi[lag - 2 - n] for n in range(lag - 1)] + [partial]
+        variance *= 1 - partial**2
+    return phi
+
+
+def slow_autoregression(filled, own):
+    steps, end = MEMORY - 3 * SEASON, len(filled)
+    w = np.zeros(steps)
+    for n in range(steps):
+        at = end - steps + n
+        if at >= end - own + SEASON:
+            w[n] = filled[at] - np.mean([filled[at - i * SEASON] for i in (1, 2, 3)])
+    c = [sum(w[n] * w[n - lag] for n in range(lag, steps)) for lag in range(5)]
+    phi = slow_coefficients(c, min(max(own - SEASON, 1), steps))
+    path = list(w)
+    for _ in range(HORIZON):
+        path.append(sum(phi[n] * path[-1 - n] for n in range(4)))
+    base = [np.mean([filled[h % SEASON - i * SEASON] for i in (1, 2, 3)]) for h in range(HORIZON)]
+    return base + np.array(path[steps:])
+
+
 def slow_growing(window):
     blocks = window[-6 * SEASON :].reshape(6, SEASON)
     means = [block.mean() for block in blocks]
@@ -247,6 +275,7 @@ def slow_experts(row):
         "second_mean": [np.mean([filled[h % SECOND - n * SECOND] for n in (1, 2, 3)]) for h in lead],
         "growing_season": slow_growing(window),
         "seasonal_drift": slow_seasonal_drift(window),
+        "autoregression": slow_autoregression(filled, slow_fill(row, SEASON)[1]),
         "log_trend": slow_log_trend(window, own),
         "multiplicative_season": slow_multiplicative(window),
         "damped_trend": slow_smooth(np.array(flat), DAMPED, 1) + ahead,
@@ -279,6 +308,42 @@ def test_every_expert_equals_a_slow_loop(seed):
         if name == "growing_season":  # in a series of few steps the rest of a season is rounding
             one, other = one[[0, 1, 2, 3, 7, 8]], other[[0, 1, 2, 3, 7, 8]]
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3, err_msg=name)
+
+
+def test_the_coefficients_of_an_autoregression_solve_its_equations_and_are_stable():
+    values = np.convolve(np.random.default_rng(0).normal(size=202), [1.0, 0.7, 0.4], "valid")
+    sums = [float(values[lag:] @ values[: 200 - lag]) for lag in range(5)]
+    found = coefficients(
+        [torch.tensor([[c]], dtype=torch.float64) for c in sums], torch.tensor([[200]])
+    )
+    ridge = [sums[0] * (1 + RIDGE / 200), *sums[1:]]
+    equations = [[ridge[abs(one - other)] for other in range(4)] for one in range(4)]
+    np.testing.assert_allclose(torch.cat(found)[:, 0], np.linalg.solve(equations, sums[1:]), rtol=1e-6)
+    # Any numbers in place of autocovariances give roots inside the unit circle.
+    generator = torch.Generator().manual_seed(0)
+    wild = (
+        torch.randn(5, 1, 300, generator=generator).double()
+        * torch.tensor([0.1, 1, 1, 1, 1])[:, None, None]
+    )
+    wild[0] = wild[0].abs()
+    for phi in torch.stack(coefficients([*wild], torch.full((1, 300), 9)))[:, 0].T:
+        assert (np.abs(np.roots([1, *-phi.numpy()])) < 1).all()
+
+
+@pytest.mark.parametrize("length", [3, 30])
+def test_an_autoregression_without_a_season_is_of_differences(length):
+    row = np.full(HISTORY, np.nan)
+    row[-length:] = np.random.default_rng(1).normal(size=length).cumsum()
+    experts = make_experts(("autoregression",), season=1, second=0)
+    filled, own = slow_fill(row, 1)
+    w = np.diff(filled[-MEMORY:])
+    w[: max(0, len(w) - own + 1)] = 0
+    c = [w[lag:] @ w[: len(w) - lag] for lag in range(5)]
+    phi, path = slow_coefficients(c, min(own - 1, len(w))), list(w)
+    for _ in range(HORIZON):
+        path.append(sum(phi[n] * path[-1 - n] for n in range(4)))
+    found = pool_of(experts, row[None]).forecasts[0, :, 0]
+    np.testing.assert_allclose(found, row[-1] + np.cumsum(path[len(w) :]), rtol=1e-3, atol=1e-4)
 
 
 def test_rounding_chooses_no_candidate_where_two_observations_tell_nothing():
@@ -318,8 +383,8 @@ def test_weights_are_equal_where_no_earlier_cutoff_is_known_and_0_where_an_exper
     experts = make_experts()
     weights = pool_of(experts, histories()).evidence.weights
     one = dict(zip(ALL, weights[4, 0].tolist(), strict=True))  # of one step of history
-    absent = {name for name in ALL if "season" in name or "second" in name}
-    assert all(one[name] == 0 for name in absent) and len(absent) == 7
+    absent = {name for name in ALL if "season" in name or "second" in name} | {"autoregression"}
+    assert all(one[name] == 0 for name in absent) and len(absent) == 8
     assert [one[name] for name in ALL if name not in absent] == pytest.approx([1 / 13] * 13)
     experts.intermittent[1] = experts.positive[1] = False
     weights = pool_of(experts, histories()).evidence.weights

@@ -50,7 +50,9 @@ _LEAST_LAGS = 8  # of each column: with fewer there are too many columns
 # Columns times lags, at most: 1,024 windows of them and of their squares fill the 64 MB of `drivers.py`.
 _CANDIDATES = 4096
 # Experts of a pool by request alone: weights of pools that hold them are not learned yet.
-_NOT_YET: frozenset[Expert] = frozenset({"slow_trend", "fast_trend", "seasonal_drift", *OF_POSITIVE})
+_NOT_YET: frozenset[Expert] = frozenset(
+    {"slow_trend", "fast_trend", "autoregression", "seasonal_drift", *OF_POSITIVE}
+)
 _COMPARED = 100  # series whose levels are compared, an even draw
 # Rows of the longest series from which on drivers are chosen: a held-out quarter of fewer is under 50 windows.
 _DRIVEN_ROWS = 200
