@@ -62,6 +62,7 @@ Expert = Literal[
     "multiplicative_season",
     "second_naive",
     "second_mean",
+    "profile",
     "tsb",
     "linear",
     "arx",

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int, Shaped
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -41,6 +42,8 @@ SEASONS = 6
 for the pattern WQL is .9995 on 52 tables, for a second detrending."""
 MEAN_SEASONS = 3
 """Seasons that a seasonal mean averages: more have less noise, and lag behind a trend."""
+LEVEL_SEASONS = 3
+"""Seasons that the level of `profile` is the mean of."""
 ETS_SEASON = 52
 """Longest season that ETS smooths: each phase of it is a state that is seen once a season."""
 _TIE = 1e-3  # relative; one-step errors of ETS candidates this close count as equal
@@ -168,6 +171,8 @@ class ClosedForms(nn.Module):
         for name, count in (("second_naive", 1), ("second_mean", MEAN_SEASONS)):
             if name in self.names:
                 forecasts[name] = _seasonal_mean(filled, self.second, count, shifts, lead)
+        if seasons is not None and "profile" in self.names:
+            forecasts["profile"] = _profile(filled, seasons, self.second, length, shifts, lead)
         forecasts |= self._smoothed(windows, seasons, leads)
         if "autoregression" in self.names:
             forecasts["autoregression"] = autoregression(
@@ -400,6 +405,45 @@ def _seasonal_drift(seasons: Seasons, lead: Int[Tensor, " L"]) -> Float[Tensor, 
     last = seasons.blocks[..., -1, :].index_select(-1, lead % season)
     ahead = (1 + torch.div(lead, season, rounding_mode="floor")) * season
     return last + seasons.drift * ahead
+
+
+def _profile(
+    filled: Float[Tensor, "R T"],
+    seasons: Seasons,
+    second: int,
+    length: Int[Tensor, " R"],
+    shifts: list[int],
+    lead: Int[Tensor, " L"],
+) -> Float[Tensor, "R J L"]:
+    """Level, season, and the mean profile of the second cycle, of M steps, as weekday and day of the year:
+
+        ℓ(t) = mean of y over the three seasons up to t
+        a(t) = mean of y over the season around t, which no step after n is part of
+        ŷ(h) = ℓ(n) + s + mean over the cycles i of a(n + h − i·M) − ℓ(n − i·M)
+
+    with s the mean season (`_detrended`), h counted within one cycle, and i = 1 … 3 as far as the history of
+    the row reaches, else 1. Both levels lag a trend by as much.
+    """
+    season, end = seasons.blocks.shape[-1], filled.shape[1]
+    span = LEVEL_SEASONS * season
+    count = max(1, min(MEAN_SEASONS, (end - max(shifts) - span) // second))
+    shift = torch.tensor(shifts, device=lead.device)
+    cutoff = end - shift  # [J] the step after it
+    back = second * torch.arange(count + 1, device=lead.device)  # [N + 1] i·M, from i = 0
+    level_begin = cutoff[:, None] - back - span  # [J, N + 1]
+    of_season = F.avg_pool1d(filled[:, None], season, stride=1)[:, 0]  # [R, T − m + 1], by first step
+    # Three seasons of a level, one apart.
+    begins = level_begin[..., None] + season * torch.arange(LEVEL_SEASONS, device=lead.device)
+    level = values_at(of_season, begins).mean(dim=-1)  # [R, J, N + 1]
+    around = cutoff[:, None] + lead % second - season // 2  # [J, L] begin of the season around
+    cycle = back[1:, None]  # [N, 1]
+    around = torch.minimum(around[:, None] - cycle, cutoff[:, None, None] - season)  # [J, N, L]
+    deviation = values_at(of_season, around) - level[..., 1:, None]  # [R, J, N, L]
+    reached = length[:, None, None] - shift[:, None] >= back[1:] + span  # [R, J, N]
+    weight = torch.cat([torch.ones_like(reached[..., :1]), reached[..., 1:]], dim=-1).float()
+    profile = (deviation * weight[..., None]).sum(dim=-2) / weight.sum(dim=-1, keepdim=True)
+    pattern = seasons.detrended.mean(dim=-2)[..., lead % season]
+    return level[..., :1] + pattern + profile
 
 
 # Exponential smoothing

@@ -34,7 +34,7 @@ from forecaster.config import Expert, ModelPlan
 from forecaster.model.arx import ArxForecast
 from forecaster.model.autoregression import ORDER
 from forecaster.model.channels import few_categories, fold, indicators, last_steps, repeat_channels
-from forecaster.model.closed_forms import ClosedForms, values_at
+from forecaster.model.closed_forms import LEVEL_SEASONS, ClosedForms, values_at
 from forecaster.model.embedding import Shape
 from forecaster.model.linear import HARMONICS, Cutoffs, LinearForecast
 from forecaster.model.positions import phase_sinusoids, step_of_cycle
@@ -67,7 +67,7 @@ SEASONAL: tuple[Expert, ...] = (
     "seasonal_drift",
     "multiplicative_season",
 )
-SECOND: tuple[Expert, ...] = ("second_naive", "second_mean")
+SECOND: tuple[Expert, ...] = ("second_naive", "second_mean", "profile")
 OF_POSITIVE: tuple[Expert, ...] = ("log_trend", "multiplicative_season")
 _SPECIAL = (*SEASONAL, *SECOND, *OF_POSITIVE, "tsb", "linear", "arx")
 GENERAL = tuple(name for name in get_args(Expert) if name not in _SPECIAL)
@@ -80,12 +80,14 @@ def check_experts(config: ModelPlan) -> None:
     season, second = pool.seasons
     cutoff_span = CUTOFFS * pool.cutoff_spacing
     history = max(pool.memory, second) + cutoff_span
+    of_profile = second + LEVEL_SEASONS * season + cutoff_span
     # A setting, its value, whether it suits, and the experts that need it.
     requirements: list[tuple[str, object, bool, Collection[str]]] = [
         ("seasons", pool.seasons, season > 1, SEASONAL),
         ("seasons", pool.seasons, second > 0, SECOND),
         ("memory", pool.memory, pool.memory >= 3 * season, ["growing_season"]),
         ("memory", pool.memory, pool.memory >= 2 * season, pool.experts),
+        ("history_length", pool.history_length, pool.history_length >= of_profile, ["profile"]),
         ("drivers", pool.drivers, len(pool.drivers) > 0, ["arx"]),
         ("linear", linear, linear is not None, ["linear", "arx"]),
         ("history_length", pool.history_length, pool.history_length >= history, pool.experts),
@@ -479,6 +481,7 @@ class Experts(nn.Module):
         least |= {"growing_season": 3 * self.season, "tsb": 1}
         least |= dict.fromkeys(("seasonal_drift", "multiplicative_season"), 2 * self.season)
         least["autoregression"] = self.season + max(self.season, 2 * ORDER)
+        least["profile"] = self.second + LEVEL_SEASONS * self.season
         steps = [least.get(name, 0) for name in self.names]
         available = length[:, None] >= torch.tensor(steps, device=length.device)  # [R, E]
         # Experts of some channels alone: [C + 1] whether it is of each.

@@ -133,7 +133,7 @@ def slow_average(values, alpha):
     return sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)
 
 
-def slow_season(window, own):
+def slow_season(window, own=2 * SEASON):
     """The mean season without level and drift."""
     if own < 2 * SEASON:
         return [0.0] * SEASON
@@ -208,6 +208,19 @@ def slow_autoregression(filled, own):
     return base + np.array(path[steps:])
 
 
+def slow_profile(filled, own, pattern):
+    end, span, found = len(filled), 3 * SEASON, []
+    cycles = [i for i in (1, 2, 3) if i * SECOND + span <= min(own, end)] or [1]
+    for h in range(HORIZON):
+        deviations = []
+        for i in cycles:
+            at = min(end + h % SECOND - i * SECOND - SEASON // 2, end - SEASON)
+            around = filled[at : at + SEASON].mean()
+            deviations.append(around - filled[end - i * SECOND - span : end - i * SECOND].mean())
+        found.append(filled[-span:].mean() + pattern[h % SEASON] + np.mean(deviations))
+    return found
+
+
 def slow_growing(window):
     blocks = window[-6 * SEASON :].reshape(6, SEASON)
     means = [block.mean() for block in blocks]
@@ -276,6 +289,7 @@ def slow_experts(row):
         "growing_season": slow_growing(window),
         "seasonal_drift": slow_seasonal_drift(window),
         "autoregression": slow_autoregression(filled, slow_fill(row, SEASON)[1]),
+        "profile": slow_profile(filled, slow_fill(row, SEASON)[1], slow_season(window)),
         "log_trend": slow_log_trend(window, own),
         "multiplicative_season": slow_multiplicative(window),
         "damped_trend": slow_smooth(np.array(flat), DAMPED, 1) + ahead,
@@ -383,8 +397,9 @@ def test_weights_are_equal_where_no_earlier_cutoff_is_known_and_0_where_an_exper
     experts = make_experts()
     weights = pool_of(experts, histories()).evidence.weights
     one = dict(zip(ALL, weights[4, 0].tolist(), strict=True))  # of one step of history
-    absent = {name for name in ALL if "season" in name or "second" in name} | {"autoregression"}
-    assert all(one[name] == 0 for name in absent) and len(absent) == 8
+    absent = {name for name in ALL if "season" in name or "second" in name}
+    absent |= {"autoregression", "profile"}
+    assert all(one[name] == 0 for name in absent) and len(absent) == 9
     assert [one[name] for name in ALL if name not in absent] == pytest.approx([1 / 13] * 13)
     experts.intermittent[1] = experts.positive[1] = False
     weights = pool_of(experts, histories()).evidence.weights

@@ -23,7 +23,7 @@ from forecaster.fitting.experts.ridge import solve_linear
 from forecaster.fitting.moments import learn_scales
 from forecaster.fitting.versions import versions
 from forecaster.forecast.artifact import Artifact, shape_of
-from forecaster.model.closed_forms import ETS_SEASON, MEAN_SEASONS, SEASONS
+from forecaster.model.closed_forms import ETS_SEASON, LEVEL_SEASONS, MEAN_SEASONS, SEASONS
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.experts import CUTOFFS, GENERAL, OF_POSITIVE, SEASONAL, SECOND, Experts
 from forecaster.model.network import Network
@@ -51,7 +51,7 @@ _LEAST_LAGS = 8  # of each column: with fewer there are too many columns
 _CANDIDATES = 4096
 # Experts of a pool by request alone: weights of pools that hold them are not learned yet.
 _NOT_YET: frozenset[Expert] = frozenset(
-    {"slow_trend", "fast_trend", "autoregression", "seasonal_drift", *OF_POSITIVE}
+    {"slow_trend", "fast_trend", "autoregression", "seasonal_drift", "profile", *OF_POSITIVE}
 )
 _COMPARED = 100  # series whose levels are compared, an even draw
 # Rows of the longest series from which on drivers are chosen: a held-out quarter of fewer is under 50 windows.
@@ -70,11 +70,18 @@ class _Lengths(NamedTuple):
     """Between the earlier cutoffs."""
     memory: int
     """Before each cutoff."""
+    longest: int
+    """Of the longest series."""
 
     @property
     def cutoff_span(self) -> int:
         """From the earliest cutoff to the window's own."""
         return CUTOFFS * self.spacing
+
+    @property
+    def second_span(self) -> int:
+        """Before each cutoff, for means over the longer cycle: beyond the memory, as far as history goes."""
+        return min(MEAN_SEASONS * self.second, self.longest, HISTORY - self.cutoff_span)
 
 
 def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> ExpertPlan:
@@ -114,8 +121,6 @@ def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> ExpertPlan:
     if drivers:
         delay = max(horizon, lengths.season, _LEAST_DELAY)
         lags = min(_LAGS, delay, _CANDIDATES // len(drivers))
-    # A mean over the second season may lie further back than the memory: as far as history goes.
-    second_span = min(MEAN_SEASONS * lengths.second, longest, HISTORY - lengths.cutoff_span)
     # Bands differ by phase where windows know it: phases are read from the first slot of `Inputs.phase`,
     # that of the first cycle.
     is_season = _first_cycle(panel.calendar) == lengths.season
@@ -124,7 +129,7 @@ def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> ExpertPlan:
     return ExpertPlan(
         experts=names,
         # Each earlier cutoff has the same memory as the window's own.
-        history_length=max(lengths.memory, second_span) + lengths.cutoff_span,
+        history_length=max(lengths.memory, lengths.second_span) + lengths.cutoff_span,
         memory=lengths.memory,
         cutoff_spacing=lengths.spacing,
         seasons=(lengths.season, lengths.second),
@@ -150,7 +155,7 @@ def _lengths(panel: Panel, horizon: int) -> _Lengths:
         season, second = 1, 0
     if second > allowed:  # it must lie within the history of the earliest cutoff
         second = 0
-    return _Lengths(season, second, spacing, memory)
+    return _Lengths(season, second, spacing, memory, longest)
 
 
 def _suitable(panel: Panel, lengths: _Lengths, drivers: tuple[str, ...]) -> set[str]:
@@ -160,6 +165,8 @@ def _suitable(panel: Panel, lengths: _Lengths, drivers: tuple[str, ...]) -> set[
         suitable.update(SEASONAL)
     if lengths.second:
         suitable.update(SECOND)
+    if lengths.second_span < lengths.second + LEVEL_SEASONS * lengths.season:
+        suitable.discard("profile")
     if _intermittent(panel, panel.indptr[1:]).any():
         suitable.add("tsb")
     if always_positive(panel, panel.indptr[1:]).any():
