@@ -16,7 +16,7 @@ from torch import Tensor
 
 from forecaster.model.channels import before_cutoffs, last_steps
 
-ORDER = 4
+ORDER = 3
 """Lags."""
 RIDGE = 2.0
 """Penalty, in steps of mean square: it shrinks the coefficients of a short history."""
@@ -49,7 +49,7 @@ def autoregression(
 
         m = 1    w_t = y_t − y_{t−1}                       ŷ(h) = yₙ + ŵ(1) + … + ŵ(h)
         m > 1    w_t = y_t − (y_{t−m} + … + y_{t−3m})/3    ŷ(h) = mean of the phase over three seasons + ŵ(h)
-        ŵ(h) = φ₁·ŵ(h−1) + … + φ₄·ŵ(h−4)                   ŵ(h) = 0.95·ŵ(h−1) from h = 65 on
+        ŵ(h) = φ₁·ŵ(h−1) + … + φ₃·ŵ(h−3)                   ŵ(h) = 0.95·ŵ(h−1) from h = 65 on
 
     with φ by `coefficients`. w before the second season of a row are 0, and with fewer seasons these are all.
     """
@@ -64,10 +64,19 @@ def autoregression(
     count = (length[:, None] - season - shift).clamp(1, steps)  # [R, J]
     phi = coefficients(_autocovariances(deviation, shifts, steps), count)
     recent = before_cutoffs(deviation, shifts, min(ORDER, steps))
-    path = _iterated(phi, recent, max(leads) + 1)
+    path = _iterated(phi, recent, min(max(leads) + 1, LONGEST))
+    # Sums of geometric series: ŵ(64)·(0.95 + … ) after the last that is iterated.
+    after = torch.tensor(
+        [lead + 1 - LONGEST for lead in leads if lead >= LONGEST], device=length.device
+    )
+    later = path[-1][..., None] * (
+        DECAY * (1 - DECAY**after) / (1 - DECAY) if season == 1 else DECAY**after
+    )
     if season == 1:
         path = [*accumulate(path)]
-    ahead = torch.stack([path[lead] for lead in leads]).movedim(0, -1)  # [L, R, J] → [R, J, L]
+        later = path[-1][..., None] + later
+    near = torch.stack([path[lead] for lead in leads if lead < LONGEST])  # [L, R, J]
+    ahead = torch.cat([near.movedim(0, -1), later], dim=-1)  # leads rise
     last = before_cutoffs(filled, shifts, seasons * season).unflatten(-1, (seasons, season))
     return last.mean(dim=-2)[..., [lead % season for lead in leads]] + ahead
 
@@ -121,10 +130,9 @@ def _iterated(
     nothing = torch.zeros_like(phi[0])
     path = [nothing] * ORDER + [*recent.unbind(dim=-1)]  # steps before the first are 0
     first = len(path)
-    for lead in range(leads):
-        if lead < LONGEST:
-            terms = [coefficient * path[-lag] for lag, coefficient in enumerate(phi, start=1)]
-            path.append(sum(terms[1:], terms[0]))
-        else:
-            path.append(DECAY * path[-1])
+    for _ in range(leads):
+        ahead = phi[0] * path[-1]
+        for lag, coefficient in enumerate(phi[1:], start=2):
+            ahead = torch.addcmul(ahead, coefficient, path[-lag])
+        path.append(ahead)
     return path[first:]

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int, Shaped
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -172,7 +171,7 @@ class ClosedForms(nn.Module):
             if name in self.names:
                 forecasts[name] = _seasonal_mean(filled, self.second, count, shifts, lead)
         if seasons is not None and "profile" in self.names:
-            forecasts["profile"] = _profile(filled, seasons, self.second, length, shifts, lead)
+            forecasts["profile"] = _profile(filled, seasons, self.second, length, shifts, leads)
         forecasts |= self._smoothed(windows, seasons, leads)
         if "autoregression" in self.names:
             forecasts["autoregression"] = autoregression(
@@ -413,37 +412,39 @@ def _profile(
     second: int,
     length: Int[Tensor, " R"],
     shifts: list[int],
-    lead: Int[Tensor, " L"],
+    leads: list[int],
 ) -> Float[Tensor, "R J L"]:
     """Level, season, and the mean profile of the second cycle, of M steps, as weekday and day of the year:
 
         ℓ(t) = mean of y over the three seasons up to t
-        a(t) = mean of y over the season around t, which no step after n is part of
+        a(t) = mean of y over the season around t, without steps after n
         ŷ(h) = ℓ(n) + s + mean over the cycles i of a(n + h − i·M) − ℓ(n − i·M)
 
     with s the mean season (`_detrended`), h counted within one cycle, and i = 1 … 3 as far as the history of
     the row reaches, else 1. Both levels lag a trend by as much.
     """
-    season, end = seasons.blocks.shape[-1], filled.shape[1]
+    season = seasons.blocks.shape[-1]
     span = LEVEL_SEASONS * season
-    count = max(1, min(MEAN_SEASONS, (end - max(shifts) - span) // second))
-    shift = torch.tensor(shifts, device=lead.device)
-    cutoff = end - shift  # [J] the step after it
-    back = second * torch.arange(count + 1, device=lead.device)  # [N + 1] i·M, from i = 0
-    level_begin = cutoff[:, None] - back - span  # [J, N + 1]
-    of_season = F.avg_pool1d(filled[:, None], season, stride=1)[:, 0]  # [R, T − m + 1], by first step
-    # Three seasons of a level, one apart.
-    begins = level_begin[..., None] + season * torch.arange(LEVEL_SEASONS, device=lead.device)
-    level = values_at(of_season, begins).mean(dim=-1)  # [R, J, N + 1]
-    around = cutoff[:, None] + lead % second - season // 2  # [J, L] begin of the season around
-    cycle = back[1:, None]  # [N, 1]
-    around = torch.minimum(around[:, None] - cycle, cutoff[:, None, None] - season)  # [J, N, L]
-    deviation = values_at(of_season, around) - level[..., 1:, None]  # [R, J, N, L]
-    reached = length[:, None, None] - shift[:, None] >= back[1:] + span  # [R, J, N]
-    weight = torch.cat([torch.ones_like(reached[..., :1]), reached[..., 1:]], dim=-1).float()
-    profile = (deviation * weight[..., None]).sum(dim=-2) / weight.sum(dim=-1, keepdim=True)
-    pattern = seasons.detrended.mean(dim=-2)[..., lead % season]
-    return level[..., :1] + pattern + profile
+    cycles = max(1, min(MEAN_SEASONS, (filled.shape[1] - max(shifts) - span) // second))
+    # First step of a(n + h − i·M) from n − i·M on; with i = 1 its last is n at most.
+    begins = [min(lead % second - season // 2, second - season) for lead in leads]
+    steps = span + max(begins) + season
+    total = torch.zeros_like(filled[:, :1, None])
+    weights = torch.zeros_like(total)
+    for cycle in range(1, cycles + 1):
+        back = [shift + cycle * second - (steps - span) for shift in shifts]
+        around = before_cutoffs(filled, back, steps)  # [R, J, K]
+        reached = length[:, None] - torch.tensor(shifts, device=length.device) >= cycle * second + span
+        weight = torch.ones_like(reached) if cycle == 1 else reached
+        total = total + around * weight[..., None]
+        weights = weights + weight[..., None]
+    step = torch.arange(steps, device=length.device)[:, None] - span  # [K, 1]
+    begin = torch.tensor(begins, device=length.device)
+    of_season = (step >= begin) & (step < begin + season)  # [K, L]
+    deviation = of_season.float() / season - (step < 0).float() / span
+    level = before_cutoffs(filled, shifts, span).mean(dim=-1, keepdim=True)  # [R, J, 1]
+    pattern = seasons.detrended.mean(dim=-2)[..., [lead % season for lead in leads]]
+    return level + pattern + total @ deviation / weights
 
 
 # Exponential smoothing

@@ -18,8 +18,8 @@ from torch import Tensor
 
 LOG_SEASONS = 3
 """Seasons that the pattern of logarithms, and a multiplicative season, are means of."""
-LOG_MEMORY = 64
-"""Steps of logarithms at least, where history holds them: the smoothing of 0.4 has 0.6^64 = 6e-15 further back."""
+LOG_MEMORY = 48
+"""Steps of logarithms at least, where history holds them: of a start further back 0.8^48 = 2e-5 is left."""
 SMALLEST = 1e-3
 """Least size, as a share of the mean: one that is nearly 0 would have any logarithm."""
 GROWTH = 0.2

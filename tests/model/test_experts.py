@@ -184,7 +184,7 @@ def slow_multiplicative(window):
 def slow_coefficients(c, count):
     """The recursion of Levinson and Durbin."""
     phi, variance = [], c[0] * (1 + 2 / count) + 1e-12
-    for lag in range(1, 5):
+    for lag in range(1, 4):
         partial = (c[lag] - sum(phi[n] * c[lag - 1 - n] for n in range(lag - 1))) / variance
         partial = min(max(partial, -0.97), 0.97)
         phi = [phi[n] - partial * phi[lag - 2 - n] for n in range(lag - 1)] + [partial]
@@ -199,11 +199,11 @@ def slow_autoregression(filled, own):
         at = end - steps + n
         if at >= end - own + SEASON:
             w[n] = filled[at] - np.mean([filled[at - i * SEASON] for i in (1, 2, 3)])
-    c = [sum(w[n] * w[n - lag] for n in range(lag, steps)) for lag in range(5)]
+    c = [sum(w[n] * w[n - lag] for n in range(lag, steps)) for lag in range(4)]
     phi = slow_coefficients(c, min(max(own - SEASON, 1), steps))
     path = list(w)
     for _ in range(HORIZON):
-        path.append(sum(phi[n] * path[-1 - n] for n in range(4)))
+        path.append(sum(phi[n] * path[-1 - n] for n in range(3)))
     base = [np.mean([filled[h % SEASON - i * SEASON] for i in (1, 2, 3)]) for h in range(HORIZON)]
     return base + np.array(path[steps:])
 
@@ -214,7 +214,7 @@ def slow_profile(filled, own, pattern):
     for h in range(HORIZON):
         deviations = []
         for i in cycles:
-            at = min(end + h % SECOND - i * SECOND - SEASON // 2, end - SEASON)
+            at = end - i * SECOND + min(h % SECOND - SEASON // 2, SECOND - SEASON)
             around = filled[at : at + SEASON].mean()
             deviations.append(around - filled[end - i * SECOND - span : end - i * SECOND].mean())
         found.append(filled[-span:].mean() + pattern[h % SEASON] + np.mean(deviations))
@@ -326,18 +326,18 @@ def test_every_expert_equals_a_slow_loop(seed):
 
 def test_the_coefficients_of_an_autoregression_solve_its_equations_and_are_stable():
     values = np.convolve(np.random.default_rng(0).normal(size=202), [1.0, 0.7, 0.4], "valid")
-    sums = [float(values[lag:] @ values[: 200 - lag]) for lag in range(5)]
+    sums = [float(values[lag:] @ values[: 200 - lag]) for lag in range(4)]
     found = coefficients(
         [torch.tensor([[c]], dtype=torch.float64) for c in sums], torch.tensor([[200]])
     )
     ridge = [sums[0] * (1 + RIDGE / 200), *sums[1:]]
-    equations = [[ridge[abs(one - other)] for other in range(4)] for one in range(4)]
+    equations = [[ridge[abs(one - other)] for other in range(3)] for one in range(3)]
     np.testing.assert_allclose(torch.cat(found)[:, 0], np.linalg.solve(equations, sums[1:]), rtol=1e-6)
     # Any numbers in place of autocovariances give roots inside the unit circle.
     generator = torch.Generator().manual_seed(0)
     wild = (
-        torch.randn(5, 1, 300, generator=generator).double()
-        * torch.tensor([0.1, 1, 1, 1, 1])[:, None, None]
+        torch.randn(4, 1, 300, generator=generator).double()
+        * torch.tensor([0.1, 1, 1, 1])[:, None, None]
     )
     wild[0] = wild[0].abs()
     for phi in torch.stack(coefficients([*wild], torch.full((1, 300), 9)))[:, 0].T:
@@ -352,10 +352,10 @@ def test_an_autoregression_without_a_season_is_of_differences(length):
     filled, own = slow_fill(row, 1)
     w = np.diff(filled[-MEMORY:])
     w[: max(0, len(w) - own + 1)] = 0
-    c = [w[lag:] @ w[: len(w) - lag] for lag in range(5)]
+    c = [w[lag:] @ w[: len(w) - lag] for lag in range(4)]
     phi, path = slow_coefficients(c, min(own - 1, len(w))), list(w)
     for _ in range(HORIZON):
-        path.append(sum(phi[n] * path[-1 - n] for n in range(4)))
+        path.append(sum(phi[n] * path[-1 - n] for n in range(3)))
     found = pool_of(experts, row[None]).forecasts[0, :, 0]
     np.testing.assert_allclose(found, row[-1] + np.cumsum(path[len(w) :]), rtol=1e-3, atol=1e-4)
 
