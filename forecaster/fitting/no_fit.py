@@ -1,7 +1,7 @@
 """A model that nothing is fitted to: experts weighed by their errors at earlier cutoffs of each series alone.
 
 plan      lengths, season and pool of the table, as a fit resolves them; the network has weight 0
-counted   units of columns, channels of intermittent demand, a level for series without history
+counted   units of columns, channels of intermittent demand and positive ones, a level for series without history
 solved    nothing; where covariates are known in advance, the experts that read them, in closed form
 """
 
@@ -12,7 +12,7 @@ from forecaster.errors import ConfigError, DataError, number_of
 from forecaster.fitting.experts.drivers import solve_arx
 from forecaster.fitting.experts.levels import learn_levels
 from forecaster.fitting.experts.linear_settings import choose_linear
-from forecaster.fitting.experts.pool import bare_network, learn_demand, pool_settings, smallest
+from forecaster.fitting.experts.pool import bare_network, learn_traits, pool_settings, smallest
 from forecaster.fitting.experts.ridge import solve_linear
 from forecaster.fitting.plan import first_plan, with_found_cycles
 from forecaster.fitting.versions import versions
@@ -118,7 +118,7 @@ def _network(panel: Panel, plan: Plan, end: Int64) -> Network:
     """A network of weight 0 with units, demand and levels of the rows of each series before `end`."""
     network = bare_network(panel, plan, end)
     assert network.experts is not None
-    learn_demand(network.experts, panel, end)
+    learn_traits(network.experts, panel, end)
     if (panel.last_observed < 0).any():
         learn_levels(network, panel, end)
     network.network_weight.zero_()

@@ -20,8 +20,16 @@ from jaxtyping import Float, Int, Shaped
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from forecaster.config import ModelPlan
+from forecaster.config import Expert, ModelPlan
+from forecaster.model.autoregression import autoregression
 from forecaster.model.channels import before_cutoffs, last_steps
+from forecaster.model.positive_forms import (
+    LOG_SEASONS,
+    log_filters,
+    log_steps,
+    log_trend,
+    multiplicative_season,
+)
 
 Lengths = Int[Tensor, "R J"]
 """Steps of a window since the first observation."""
@@ -33,6 +41,8 @@ SEASONS = 6
 for the pattern WQL is .9995 on 52 tables, for a second detrending."""
 MEAN_SEASONS = 3
 """Seasons that a seasonal mean averages: more have less noise, and lag behind a trend."""
+LEVEL_SEASONS = 3
+"""Seasons that the level of `profile` is the mean of."""
 ETS_SEASON = 52
 """Longest season that ETS smooths: each phase of it is a state that is seen once a season."""
 _TIE = 1e-3  # relative; one-step errors of ETS candidates this close count as equal
@@ -58,6 +68,13 @@ DAMPING = 0.95
 """φ of all damped trends: between 0.8 and 0.98 by FPP3, 8.2."""
 DAMPED = Smoothing(level=0.3, trend=0.015, damping=DAMPING)
 """Of `damped_trend`. A second one with α = 0.7 made the pool worse."""
+TRENDS: dict[Expert, Smoothing] = {
+    "slow_trend": Smoothing(level=0.2, trend=0.02),
+    "fast_trend": Smoothing(level=0.6, trend=0.15),
+}
+"""Without damping: of series that grow on and on."""
+LOG_TREND = Smoothing(level=0.4, trend=0.05)
+"""Of `log_trend`, in logarithms."""
 ETS = tuple(
     Smoothing(level, trend * level, damping, 0.1)
     for level in (0.1, 0.5)
@@ -94,6 +111,7 @@ class ClosedForms(nn.Module):
     def __init__(self, config: ModelPlan):
         super().__init__()
         self.names = config.pool.experts
+        self.trends = tuple(name for name in TRENDS if name in self.names)
         self.memory = config.pool.memory
         self.season, self.second = config.pool.seasons
         # Matrices of what linear experts do to a history, by name; they follow from the config.
@@ -141,12 +159,28 @@ class ClosedForms(nn.Module):
             forecasts["seasonal_naive"] = averaged[..., -1, :].index_select(-1, phase)
             # Its mean over three seasons has less noise, and lags a trend by a season more.
             forecasts["seasonal_mean"] = averaged.mean(dim=-2).index_select(-1, phase)
+            if "seasonal_drift" in self.names:
+                forecasts["seasonal_drift"] = _seasonal_drift(seasons, lead)
+            if "multiplicative_season" in self.names:
+                weights = self.filters.get_buffer("multiplicative")  # [N, S]
+                last = seasons.blocks[..., -len(weights) :, :]
+                forecasts["multiplicative_season"] = multiplicative_season(last, zero, lead, weights)
             if "growing_season" in self.names:
                 forecasts["growing_season"] = self._growing_season(seasons, lead)
         for name, count in (("second_naive", 1), ("second_mean", MEAN_SEASONS)):
             if name in self.names:
                 forecasts[name] = _seasonal_mean(filled, self.second, count, shifts, lead)
+        if seasons is not None and "profile" in self.names:
+            forecasts["profile"] = _profile(filled, seasons, self.second, length, shifts, leads)
         forecasts |= self._smoothed(windows, seasons, leads)
+        if "autoregression" in self.names:
+            forecasts["autoregression"] = autoregression(
+                filled, length, self.memory, self.season, shifts, leads
+            )
+        if "log_trend" in self.names:
+            filters = [self.filters.get_buffer(name) for name in ("logs", "log_pattern")]
+            recent = windows.values[..., -len(filters[0]) :]
+            forecasts["log_trend"] = log_trend(recent, windows.length, zero, lead, *filters)
         if "tsb" in self.names:
             demand = self._intermittent_demand(filled, since_first, windows.length, zero, shifts)
             forecasts["tsb"] = demand.expand(-1, -1, len(leads))
@@ -159,6 +193,7 @@ class ClosedForms(nn.Module):
 
             level_α        ŷ(h) = ℓ + s        ℓ by simple exponential smoothing (FPP3, 8.1), α fixed
             damped_trend   ŷ(h) = ℓ + (φ + … + φʰ)·b + s    Gardner and McKenzie 1985, as in `smooth`
+            slow_trend, fast_trend    ŷ(h) = ℓ + b·h + s    Holt 1957, without damping: φ = 1
             theta          ŷ(h) = ℓ + b/2·h + s             b the slope of least squares of x
 
         Theta is by Assimakopoulos and Nikolopoulos 2000, in the form of Hyndman and Billah 2003, who add the
@@ -168,7 +203,7 @@ class ClosedForms(nn.Module):
         season = self.season
         step = torch.tensor(leads, device=windows.length.device) + 1.0
         phases = sorted({lead % season for lead in leads})
-        filters = [self.filters.get_buffer("states")]  # [K, 6]
+        filters = [self.filters.get_buffer("states")]  # [K, 6 …]
         if "ets" in self.names:
             one_step = self.filters.get_buffer("one_step")  # [K, P, one-step error]
             ends = self.filters.get_buffer("ets")  # [K, P, S + 1]
@@ -185,12 +220,16 @@ class ClosedForms(nn.Module):
         # States of x: those of y less those of the pattern, repeated over the memory.
         states = states - pattern @ self.filters.get_buffer("pattern")
         columns = states[..., None, :].unbind(dim=-1)  # [R, J, 1] each
-        *levels, level, trend, theta_level = columns
+        levels = columns[: len(_ALPHAS)]
+        level, trend, theta_level, *trends = columns[len(_ALPHAS) :]
         forecasts = {
             f"level_{alpha}": smoothed + seasonal
             for alpha, smoothed in zip(_ALPHAS, levels, strict=True)
         }
         forecasts["damped_trend"] = level + trend * _damped(step) + seasonal
+        for number, name in enumerate(self.trends):
+            local_level, local_trend = trends[2 * number : 2 * number + 2]
+            forecasts[name] = local_level + local_trend * step + seasonal
         forecasts["theta"] = theta_level + _slope(windows, pattern) / 2 * step + seasonal
         if "ets" in self.names:
             errors, ends = (product.unflatten(-1, (len(ETS), -1)) for product in ets)  # [R, J, P, _]
@@ -269,16 +308,20 @@ class ClosedForms(nn.Module):
     def _filters(self) -> dict[str, NDArray[np.float64]]:
         """What linear experts do to a unit impulse at each step of the memory: their matrices.
 
-        states [K, 6]: the levels of `_ALPHAS`, level and trend of `damped_trend`, the level of `theta`.
-        pattern [S, 6]: the same of a season repeated over the memory.
-        growing [N·S]: the level of `growing_season`.
+        states [K, 6 …]: the levels of `_ALPHAS`, level and trend of `damped_trend`, the level of `theta`, level
+        and trend of each of `TRENDS` in the pool.
+        pattern [S, 6 …]: the same of a season repeated over the memory.
+        growing [N·S]: the level of `growing_season`; multiplicative [N, S]: of `multiplicative_season`.
+        logs [K, 2 + S], log_pattern [S, 2]: those of `log_trend`, of a shorter memory.
         one_step [K, P, _], ets [K, P, S + 1]: one-step errors and last states of the candidates of `ets`.
         """
         season = self.season
-        level, trend, _ = smooth(np.eye(self.memory), DAMPED, 1)
+        impulses = np.eye(self.memory)
+        level, trend, _ = smooth(impulses, DAMPED, 1)
         levels = [_average_weights(self.memory, alpha) for alpha in _ALPHAS]
         theta_level = _average_weights(self.memory, _THETA_ALPHA)
-        states = np.stack([*levels, level, trend, theta_level], axis=1)
+        trends = [state for name in self.trends for state in smooth(impulses, TRENDS[name], 1)[:2]]
+        states = np.stack([*levels, level, trend, theta_level, *trends], axis=1)
         # Smoothing is linear: its answer to a pattern is the sum of its answers to the impulses of each phase.
         # The last step of the memory has the last phase of a season.
         phase = (np.arange(self.memory) - self.memory) % season
@@ -288,6 +331,14 @@ class ClosedForms(nn.Module):
         if "growing_season" in self.names:
             steps = min(SEASONS, self.memory // season) * season
             filters["growing"] = _average_weights(steps, _GROWING_ALPHA)
+        if "multiplicative_season" in self.names:
+            count = min(LOG_SEASONS, self.memory // season)
+            of_steps = _average_weights(count * season, _GROWING_ALPHA)
+            filters["multiplicative"] = of_steps.reshape(count, season)
+        if "log_trend" in self.names:
+            impulses = np.eye(log_steps(self.memory, season))
+            of_logs = np.stack(smooth(impulses, LOG_TREND, 1)[:2], axis=1)  # [K, 2]
+            filters["logs"], filters["log_pattern"] = log_filters(of_logs, season)
         if "ets" in self.names:
             # Each of the last steps is forecast from as many before it: one answer to impulses serves all.
             before = self.memory - min(_ONE_STEP, self.memory // 2)
@@ -345,6 +396,55 @@ def _seasonal_mean(
     shift = torch.tensor(shifts, device=lead.device)[:, None, None]  # [J, 1, 1]
     begin = end - shift - age  # [J, N, 1]
     return values_at(filled, begin + lead % season).mean(dim=2)  # [R, J, N, L] → [R, J, L]
+
+
+def _seasonal_drift(seasons: Seasons, lead: Int[Tensor, " L"]) -> Float[Tensor, "R J L"]:
+    """Seasonal naive with drift: ŷ(h) = y of the same phase in the last season + drift·m·(seasons ahead)."""
+    season = seasons.blocks.shape[-1]
+    last = seasons.blocks[..., -1, :].index_select(-1, lead % season)
+    ahead = (1 + torch.div(lead, season, rounding_mode="floor")) * season
+    return last + seasons.drift * ahead
+
+
+def _profile(
+    filled: Float[Tensor, "R T"],
+    seasons: Seasons,
+    second: int,
+    length: Int[Tensor, " R"],
+    shifts: list[int],
+    leads: list[int],
+) -> Float[Tensor, "R J L"]:
+    """Level, season, and the mean profile of the second cycle, of M steps, as weekday and day of the year:
+
+        ℓ(t) = mean of y over the three seasons up to t
+        a(t) = mean of y over the season around t, without steps after n
+        ŷ(h) = ℓ(n) + s + mean over the cycles i of a(n + h − i·M) − ℓ(n − i·M)
+
+    with s the mean season (`_detrended`), h counted within one cycle, and i = 1 … 3 as far as the history of
+    the row reaches, else 1. Both levels lag a trend by as much.
+    """
+    season = seasons.blocks.shape[-1]
+    span = LEVEL_SEASONS * season
+    cycles = max(1, min(MEAN_SEASONS, (filled.shape[1] - max(shifts) - span) // second))
+    # First step of a(n + h − i·M) from n − i·M on; with i = 1 its last is n at most.
+    begins = [min(lead % second - season // 2, second - season) for lead in leads]
+    steps = span + max(begins) + season
+    total = torch.zeros_like(filled[:, :1, None])
+    weights = torch.zeros_like(total)
+    for cycle in range(1, cycles + 1):
+        back = [shift + cycle * second - (steps - span) for shift in shifts]
+        around = before_cutoffs(filled, back, steps)  # [R, J, K]
+        reached = length[:, None] - torch.tensor(shifts, device=length.device) >= cycle * second + span
+        weight = torch.ones_like(reached) if cycle == 1 else reached
+        total = total + around * weight[..., None]
+        weights = weights + weight[..., None]
+    step = torch.arange(steps, device=length.device)[:, None] - span  # [K, 1]
+    begin = torch.tensor(begins, device=length.device)
+    of_season = (step >= begin) & (step < begin + season)  # [K, L]
+    deviation = of_season.float() / season - (step < 0).float() / span
+    level = before_cutoffs(filled, shifts, span).mean(dim=-1, keepdim=True)  # [R, J, 1]
+    pattern = seasons.detrended.mean(dim=-2)[..., [lead % season for lead in leads]]
+    return level + pattern + total @ deviation / weights
 
 
 # Exponential smoothing

@@ -5,8 +5,8 @@
 
 Attention over experts (expert_attention.py) has weights that were learned on other tables and come with the
 package; nothing of it is trained on a table. An error counts only leads up to the cutoff of the window. All
-experts commute with y → a·y + b, but for `tsb`, which commutes with a only and is used on intermittent
-channels alone.
+experts commute with y → a·y + b, but for those of some channels alone, which commute with a only: `tsb`, of
+intermittent demand, and `OF_POSITIVE`.
 
 Axes: B batch · C channel · R row, a channel of a window · T history · J earlier cutoff · H lead · L lead that
 is scored · P position of a lead · E expert · Q quantile level · F feature of statics · U feature of a step ·
@@ -27,8 +27,9 @@ from torch import Tensor, nn
 
 from forecaster.config import Expert, ModelPlan
 from forecaster.model.arx import ArxForecast
+from forecaster.model.autoregression import ORDER
 from forecaster.model.channels import few_categories, fold, indicators, last_steps
-from forecaster.model.closed_forms import ClosedForms, values_at
+from forecaster.model.closed_forms import LEVEL_SEASONS, ClosedForms, values_at
 from forecaster.model.embedding import Shape
 from forecaster.model.evidence import Evidence, interpolation, phase_widths, positions, recent_steps
 from forecaster.model.expert_attention import Answer, ExpertAttention, mixed, offsets
@@ -50,11 +51,18 @@ _FARTHEST_LEVEL = 4.0
 _FARTHEST = 1e6  # spreads: squares of 1e20 are none in float32, and e⁻³⁰ of 1e15 still moves a mean
 
 
-SEASONAL: tuple[Expert, ...] = ("seasonal_naive", "seasonal_mean", "growing_season")
-SECOND: tuple[Expert, ...] = ("second_naive", "second_mean")
-_SPECIAL = (*SEASONAL, *SECOND, "tsb", "linear", "arx")
+SEASONAL: tuple[Expert, ...] = (
+    "seasonal_naive",
+    "seasonal_mean",
+    "growing_season",
+    "seasonal_drift",
+    "multiplicative_season",
+)
+SECOND: tuple[Expert, ...] = ("second_naive", "second_mean", "profile")
+OF_POSITIVE: tuple[Expert, ...] = ("log_trend", "multiplicative_season")
+_SPECIAL = (*SEASONAL, *SECOND, *OF_POSITIVE, "tsb", "linear", "arx")
 GENERAL = tuple(name for name in get_args(Expert) if name not in _SPECIAL)
-"""Experts of any table; those above are of a season, and of a second one."""
+"""Experts of any table; those above are of a season, of a second one, and of channels that are always positive."""
 
 
 def check_experts(config: ModelPlan) -> None:
@@ -63,12 +71,14 @@ def check_experts(config: ModelPlan) -> None:
     season, second = pool.seasons
     cutoff_span = CUTOFFS * pool.cutoff_spacing
     history = max(pool.memory, second) + cutoff_span
+    of_profile = second + LEVEL_SEASONS * season + cutoff_span
     # A setting, its value, whether it suits, and the experts that need it.
     requirements: list[tuple[str, object, bool, Collection[str]]] = [
         ("seasons", pool.seasons, season > 1, SEASONAL),
         ("seasons", pool.seasons, second > 0, SECOND),
         ("memory", pool.memory, pool.memory >= 3 * season, ["growing_season"]),
         ("memory", pool.memory, pool.memory >= 2 * season, pool.experts),
+        ("history_length", pool.history_length, pool.history_length >= of_profile, ["profile"]),
         ("drivers", pool.drivers, len(pool.drivers) > 0, ["arx"]),
         ("linear", linear, linear is not None, ["linear", "arx"]),
         ("history_length", pool.history_length, pool.history_length >= history, pool.experts),
@@ -141,6 +151,8 @@ class Experts(nn.Module):
         """[H, Q] quantiles of a series without history around its level, in its spreads."""
         self.intermittent = nn.Buffer(torch.zeros(channels, dtype=torch.bool))
         """[C + 1] whether the training rows of a channel are counts with zeros."""
+        self.positive = nn.Buffer(torch.zeros(channels, dtype=torch.bool))
+        """[C + 1] whether all training rows of a channel are above 0."""
         # A static with more categories says nothing about series other than those it was learned from.
         self._statics = few_categories(shape.static_categories)
         sizes = 1 + shape.static + sum(self._statics)
@@ -245,7 +257,7 @@ class Experts(nn.Module):
             changes=changes,
             seen=seen,
             zero=zero,
-            has_zero=counts,
+            has_zero=counts | self.positive[inputs.channel].flatten(),
             counts=counts,
             steps=torch.stack(steps, dim=1),
         )
@@ -386,10 +398,13 @@ class Experts(nn.Module):
         """Whether the history of a row suffices for an expert; all experts where it suffices for none."""
         least = dict.fromkeys(SEASONAL, self.season) | dict.fromkeys(SECOND, self.second)
         least |= {"growing_season": 3 * self.season, "tsb": 1}
+        least |= dict.fromkeys(("seasonal_drift", "multiplicative_season"), 2 * self.season)
+        least["autoregression"] = self.season + max(self.season, 2 * ORDER)
+        least["profile"] = self.second + LEVEL_SEASONS * self.season
         steps = [least.get(name, 0) for name in self.names]
         available = length[:, None] >= torch.tensor(steps, device=length.device)  # [R, E]
         # Experts of some channels alone: [C + 1] whether it is of each.
-        channels = {"tsb": self.intermittent}
+        channels = {"tsb": self.intermittent} | dict.fromkeys(OF_POSITIVE, self.positive)
         if self.arx is not None:
             channels["arx"] = self.arx.used
         for expert, suited in channels.items():

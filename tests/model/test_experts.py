@@ -18,9 +18,10 @@ from small_networks import (
 from forecaster.config import Expert, ExpertPlan, ModelPlan
 from forecaster.fitting.experts.pool import bare_network, solve_experts
 from forecaster.fitting.fit import resolve
-from forecaster.model.closed_forms import DAMPED, ETS
+from forecaster.model.autoregression import RIDGE, coefficients
+from forecaster.model.closed_forms import DAMPED, ETS, LOG_TREND, TRENDS
 from forecaster.model.embedding import Shape
-from forecaster.model.experts import CUTOFFS, Experts
+from forecaster.model.experts import CUTOFFS, OF_POSITIVE, Experts
 from forecaster.model.scaling import ContextScaler, Scale
 from forecaster.windows.batch import Inputs
 from forecaster.windows.datamodule import WindowSequence
@@ -41,7 +42,7 @@ def make_experts(names=ALL, season=SEASON, second=SECOND, memory=MEMORY, horizon
     )
     config = ModelPlan(context_length=2, patch=1, decoder_patch=1, pool=pool)
     experts = Experts(config, Shape(horizon=horizon, channels=1))
-    experts.intermittent[:] = True
+    experts.intermittent[:] = experts.positive[:] = True
     return experts
 
 
@@ -132,7 +133,7 @@ def slow_average(values, alpha):
     return sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)
 
 
-def slow_season(window, own):
+def slow_season(window, own=2 * SEASON):
     """The mean season without level and drift."""
     if own < 2 * SEASON:
         return [0.0] * SEASON
@@ -142,6 +143,82 @@ def slow_season(window, own):
         np.mean([block[n] - block.mean() for block in blocks]) - drift * (n - (SEASON - 1) / 2)
         for n in range(SEASON)
     ]
+
+
+def slow_seasonal_drift(window):
+    means = [block.mean() for block in window[-6 * SEASON :].reshape(6, SEASON)]
+    drift = np.mean(np.diff(means))  # a season
+    return [window[h % SEASON - SEASON] + drift * (1 + h // SEASON) for h in range(HORIZON)]
+
+
+def slow_log_trend(window, own):
+    mean = max(window.mean(), 1e-6)
+    logs = np.log(np.maximum(window / mean, 1e-3))
+    pattern = [0.0] * SEASON
+    if own >= 2 * SEASON:
+        blocks = logs[-3 * SEASON :].reshape(3, SEASON)
+        drift = (blocks[-1].mean() - blocks[0].mean()) / (2 * SEASON)
+        pattern = [
+            np.mean([block[n] - block.mean() for block in blocks]) - drift * (n - (SEASON - 1) / 2)
+            for n in range(SEASON)
+        ]
+    level, trend = logs[0] - pattern[-MEMORY % SEASON], 0.0
+    for step, value in enumerate(logs):
+        error = value - pattern[(step - MEMORY) % SEASON] - level - trend
+        level, trend = level + trend + LOG_TREND.level * error, trend + LOG_TREND.trend * error
+    trend = min(max(trend, -0.2), 0.2)
+    growth = [min(max(trend * (h + 1), -4.0), 4.0) for h in range(HORIZON)]
+    return [mean * np.exp(level + growth[h] + pattern[h % SEASON]) for h in range(HORIZON)]
+
+
+def slow_multiplicative(window):
+    blocks = window[-3 * SEASON :].reshape(3, SEASON)
+    shape = [
+        max(np.mean([block[n] / max(block.mean(), 1e-6) for block in blocks]), 1e-3)
+        for n in range(SEASON)
+    ]
+    level = slow_average([v / shape[n % SEASON] for n, v in enumerate(blocks.flatten())], 0.3)
+    return [level * shape[h % SEASON] for h in range(HORIZON)]
+
+
+def slow_coefficients(c, count):
+    """The recursion of Levinson and Durbin."""
+    phi, variance = [], c[0] * (1 + 2 / count) + 1e-12
+    for lag in range(1, 4):
+        partial = (c[lag] - sum(phi[n] * c[lag - 1 - n] for n in range(lag - 1))) / variance
+        partial = min(max(partial, -0.97), 0.97)
+        phi = [phi[n] - partial * phi[lag - 2 - n] for n in range(lag - 1)] + [partial]
+        variance *= 1 - partial**2
+    return phi
+
+
+def slow_autoregression(filled, own):
+    steps, end = MEMORY - 3 * SEASON, len(filled)
+    w = np.zeros(steps)
+    for n in range(steps):
+        at = end - steps + n
+        if at >= end - own + SEASON:
+            w[n] = filled[at] - np.mean([filled[at - i * SEASON] for i in (1, 2, 3)])
+    c = [sum(w[n] * w[n - lag] for n in range(lag, steps)) for lag in range(4)]
+    phi = slow_coefficients(c, min(max(own - SEASON, 1), steps))
+    path = list(w)
+    for _ in range(HORIZON):
+        path.append(sum(phi[n] * path[-1 - n] for n in range(3)))
+    base = [np.mean([filled[h % SEASON - i * SEASON] for i in (1, 2, 3)]) for h in range(HORIZON)]
+    return base + np.array(path[steps:])
+
+
+def slow_profile(filled, own, pattern):
+    end, span, found = len(filled), 3 * SEASON, []
+    cycles = [i for i in (1, 2, 3) if i * SECOND + span <= min(own, end)] or [1]
+    for h in range(HORIZON):
+        deviations = []
+        for i in cycles:
+            at = end - i * SECOND + min(h % SECOND - SEASON // 2, SECOND - SEASON)
+            around = filled[at : at + SEASON].mean()
+            deviations.append(around - filled[end - i * SECOND - span : end - i * SECOND].mean())
+        found.append(filled[-span:].mean() + pattern[h % SEASON] + np.mean(deviations))
+    return found
 
 
 def slow_growing(window):
@@ -210,6 +287,11 @@ def slow_experts(row):
         "second_naive": [filled[h % SECOND - SECOND] for h in lead],
         "second_mean": [np.mean([filled[h % SECOND - n * SECOND] for n in (1, 2, 3)]) for h in lead],
         "growing_season": slow_growing(window),
+        "seasonal_drift": slow_seasonal_drift(window),
+        "autoregression": slow_autoregression(filled, slow_fill(row, SEASON)[1]),
+        "profile": slow_profile(filled, slow_fill(row, SEASON)[1], slow_season(window)),
+        "log_trend": slow_log_trend(window, own),
+        "multiplicative_season": slow_multiplicative(window),
         "damped_trend": slow_smooth(np.array(flat), DAMPED, 1) + ahead,
         "theta": slow_average(flat, 0.4) + slope / 2 * (lead + 1) + ahead,
         "ets": slow_smooth(
@@ -217,6 +299,8 @@ def slow_experts(row):
         ),
         "tsb": slow_tsb(window, own),
     }
+    for name, parameters in TRENDS.items():
+        found[name] = slow_smooth(np.array(flat), parameters, 1) + ahead
     for alpha in (0.1, 0.3, 0.8):
         found[f"level_{alpha}"] = slow_average(flat, alpha) + ahead
     return np.stack([np.broadcast_to(found[name], HORIZON) for name in ALL], axis=1)
@@ -225,13 +309,55 @@ def slow_experts(row):
 @pytest.mark.parametrize("seed", range(3))
 def test_every_expert_equals_a_slow_loop(seed):
     rows = histories(seed)
-    found = pool_of(make_experts(), rows).forecasts.numpy()
-    wanted = np.stack([slow_experts(row) for row in rows])
+    found, found_of_positive = (
+        pool_of(make_experts(), some).forecasts.numpy() for some in (rows, np.exp(rows / 4))
+    )
+    wanted, wanted_of_positive = (
+        np.stack([slow_experts(row) for row in some]) for some in (rows, np.exp(rows / 4))
+    )
     for number, name in enumerate(ALL):
         one, other = found[..., number], wanted[..., number]
+        if name in OF_POSITIVE:
+            one, other = found_of_positive[..., number], wanted_of_positive[..., number]
         if name == "growing_season":  # in a series of few steps the rest of a season is rounding
             one, other = one[[0, 1, 2, 3, 7, 8]], other[[0, 1, 2, 3, 7, 8]]
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3, err_msg=name)
+
+
+def test_the_coefficients_of_an_autoregression_solve_its_equations_and_are_stable():
+    values = np.convolve(np.random.default_rng(0).normal(size=202), [1.0, 0.7, 0.4], "valid")
+    sums = [float(values[lag:] @ values[: 200 - lag]) for lag in range(4)]
+    found = coefficients(
+        [torch.tensor([[c]], dtype=torch.float64) for c in sums], torch.tensor([[200]])
+    )
+    ridge = [sums[0] * (1 + RIDGE / 200), *sums[1:]]
+    equations = [[ridge[abs(one - other)] for other in range(3)] for one in range(3)]
+    np.testing.assert_allclose(torch.cat(found)[:, 0], np.linalg.solve(equations, sums[1:]), rtol=1e-6)
+    # Any numbers in place of autocovariances give roots inside the unit circle.
+    generator = torch.Generator().manual_seed(0)
+    wild = (
+        torch.randn(4, 1, 300, generator=generator).double()
+        * torch.tensor([0.1, 1, 1, 1])[:, None, None]
+    )
+    wild[0] = wild[0].abs()
+    for phi in torch.stack(coefficients([*wild], torch.full((1, 300), 9)))[:, 0].T:
+        assert (np.abs(np.roots([1, *-phi.numpy()])) < 1).all()
+
+
+@pytest.mark.parametrize("length", [3, 30])
+def test_an_autoregression_without_a_season_is_of_differences(length):
+    row = np.full(HISTORY, np.nan)
+    row[-length:] = np.random.default_rng(1).normal(size=length).cumsum()
+    experts = make_experts(("autoregression",), season=1, second=0)
+    filled, own = slow_fill(row, 1)
+    w = np.diff(filled[-MEMORY:])
+    w[: max(0, len(w) - own + 1)] = 0
+    c = [w[lag:] @ w[: len(w) - lag] for lag in range(4)]
+    phi, path = slow_coefficients(c, min(own - 1, len(w))), list(w)
+    for _ in range(HORIZON):
+        path.append(sum(phi[n] * path[-1 - n] for n in range(3)))
+    found = pool_of(experts, row[None]).forecasts[0, :, 0]
+    np.testing.assert_allclose(found, row[-1] + np.cumsum(path[len(w) :]), rtol=1e-3, atol=1e-4)
 
 
 def test_rounding_chooses_no_candidate_where_two_observations_tell_nothing():
@@ -272,10 +398,12 @@ def test_weights_are_equal_where_no_earlier_cutoff_is_known_and_0_where_an_exper
     weights = pool_of(experts, histories()).evidence.weights
     one = dict(zip(ALL, weights[4, 0].tolist(), strict=True))  # of one step of history
     absent = {name for name in ALL if "season" in name or "second" in name}
-    assert all(one[name] == 0 for name in absent) and len(absent) == 5
-    assert [one[name] for name in ALL if name not in absent] == pytest.approx([0.1] * 10)
-    experts.intermittent[1] = False
-    assert (pool_of(experts, histories()).evidence.weights[..., ALL.index("tsb")] == 0).all()
+    absent |= {"autoregression", "profile"}
+    assert all(one[name] == 0 for name in absent) and len(absent) == 9
+    assert [one[name] for name in ALL if name not in absent] == pytest.approx([1 / 13] * 13)
+    experts.intermittent[1] = experts.positive[1] = False
+    weights = pool_of(experts, histories()).evidence.weights
+    assert all((weights[..., ALL.index(name)] == 0).all() for name in ("tsb", *OF_POSITIVE))
     # A smaller error has a larger weight.
     pool = pool_of(experts, histories()[:1])
     weights = pool.evidence.weights[0, 0]
@@ -302,11 +430,13 @@ MANY = EXPERTS.model_copy(update={"experts": (*ALL, "linear"), "seasons": (SEASO
 @pytest.mark.parametrize(("a", "b"), [(1e-3, 0.0), (7.0, -2e9), (1e4, 3e8), (0.02, 5.0)])
 def test_scaled_and_shifted_histories_scale_and_shift_every_expert(a, b):
     network, inputs = make_network(PLAIN, pool=MANY), make_inputs(PLAIN)
-    network.experts.intermittent[:] = True
+    network.experts.intermittent[:] = network.experts.positive[:] = True
     moved = with_targets(inputs, a * inputs.history + b)
     scales = [network.scale(one) for one in (inputs, moved)]
     one, other = (network.pool(*pair) for pair in zip((inputs, moved), scales, strict=True))
-    kept = [n for n, name in enumerate(network.experts.names) if b == 0 or name != "tsb"]
+    kept = [
+        n for n, name in enumerate(network.experts.names) if b == 0 or name not in ("tsb", *OF_POSITIVE)
+    ]
     # Pools are in scaled units, which move with the values.
     torch.testing.assert_close(
         other.forecasts[..., kept], one.forecasts[..., kept], rtol=1e-3, atol=1e-3
@@ -337,7 +467,7 @@ HARD = {
 @pytest.mark.parametrize("weight", [0.0, 1.0])
 def test_any_history_gives_finite_rising_quantiles_and_leaves_other_rows_alone(case, weight):
     network, inputs = make_network(PLAIN, pool=MANY), make_inputs(PLAIN)
-    network.experts.intermittent[:] = True
+    network.experts.intermittent[:] = network.experts.positive[:] = True
     network.network_weight.fill_(weight)
     history = inputs.history.clone()
     history[1] = HARD[case](history[1])

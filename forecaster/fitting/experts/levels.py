@@ -67,7 +67,7 @@ def learn_levels(network: Network, panel: Panel, end: Int64) -> Floats:
         deviation = values - levels[series, None]  # [S, T, C]
         squares += np.nansum(np.square(deviation), axis=(0, 1))
         counts += (~np.isnan(values)).sum(axis=(0, 1))
-    positive = _always_positive(panel, end)
+    positive = always_positive(panel, end)
     features = _static_features(network, experts, panel)  # [S, F]
     shifts = np.full_like(levels, np.nan)
     for channel, level in enumerate(levels.T):
@@ -140,8 +140,8 @@ def level_by_statics(features: Floats, level: Floats) -> tuple[Floats, Floats]:
     return (best_weights, held_out) if gain.sum() > standard_error else (median_weights, median)
 
 
-def _always_positive(panel: Panel, end: Int64) -> NDArray[np.bool_]:
-    """[C] whether all observed targets before a row of each series are above 0."""
+def always_positive(panel: Panel, end: Int64) -> NDArray[np.bool_]:
+    """Returns [C] whether all observed targets before a row of each series are above 0."""
     positive = np.ones(panel.n_channels, np.bool_)
     for rows in rows_before(panel.indptr, end, panel.values.shape[1]):
         positive &= ~(panel.values[rows, : panel.n_channels] <= 0).any(axis=0)  # NaN is not

@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 from forecaster.config import Expert, ExpertPlan, ModelConfig, Plan
 from forecaster.errors import ConfigError
 from forecaster.fitting.experts.drivers import solve_arx
-from forecaster.fitting.experts.levels import learn_levels
 from forecaster.fitting.experts.cold_bands import learn_cold_bands
+from forecaster.fitting.experts.levels import always_positive, learn_levels
 from forecaster.fitting.experts.ridge import solve_linear
 from forecaster.fitting.moments import learn_scales
 from forecaster.fitting.versions import versions
 from forecaster.forecast.artifact import Artifact, shape_of
-from forecaster.model.closed_forms import ETS_SEASON, MEAN_SEASONS, SEASONS
+from forecaster.model.closed_forms import ETS_SEASON, LEVEL_SEASONS, MEAN_SEASONS, SEASONS
 from forecaster.model.ensemble import Ensemble
-from forecaster.model.experts import CUTOFFS, GENERAL, SEASONAL, SECOND, Experts
+from forecaster.model.experts import CUTOFFS, GENERAL, OF_POSITIVE, SEASONAL, SECOND, Experts
 from forecaster.model.network import Network
 from forecaster.panel.arrays import rows_before
 from forecaster.panel.audit import ZEROS
@@ -65,11 +65,18 @@ class _Lengths(NamedTuple):
     """Between the earlier cutoffs."""
     memory: int
     """Before each cutoff."""
+    longest: int
+    """Of the longest series."""
 
     @property
     def cutoff_span(self) -> int:
         """From the earliest cutoff to the window's own."""
         return CUTOFFS * self.spacing
+
+    @property
+    def second_span(self) -> int:
+        """Before each cutoff, for means over the longer cycle: beyond the memory, as far as history goes."""
+        return min(MEAN_SEASONS * self.second, self.longest, HISTORY - self.cutoff_span)
 
 
 def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> ExpertPlan:
@@ -83,7 +90,7 @@ def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> ExpertPlan:
         horizon: steps.
 
     Raises:
-        ConfigError: a requested expert has no season or demand in the table.
+        ConfigError: a requested expert has no season, demand or positive channel in the table.
     """
     longest = panel.longest
     requested = model.experts
@@ -97,8 +104,8 @@ def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> ExpertPlan:
     suitable = _suitable(panel, lengths, columns)
     if unsuited := sorted(set(requested or ()) - suitable):
         raise ConfigError(
-            f"model.experts {', '.join(unsuited)}: {panel.name} has no season or demand for it (season "
-            f"{lengths.season}, longest series {longest:,} rows); take some of "
+            f"model.experts {', '.join(unsuited)}: {panel.name} has no season or demand for it, or no positive "
+            f"channel (season {lengths.season}, longest series {longest:,} rows); take some of "
             f"{', '.join(name for name in get_args(Expert) if name in suitable)}"
         )
     names = tuple(name for name in get_args(Expert) if name in (requested or suitable))
@@ -109,14 +116,12 @@ def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> ExpertPlan:
     if drivers:
         delay = max(horizon, lengths.season, _LEAST_DELAY)
         lags = min(_LAGS, delay, _CANDIDATES // len(drivers))
-    # A mean over the second season may lie further back than the memory: as far as history goes.
-    second_span = min(MEAN_SEASONS * lengths.second, longest, HISTORY - lengths.cutoff_span)
     # Means of the training rows are of all series together: of use where these are alike.
     is_absolute = panel.n_series == 1 or (lags > 0 and _alike(panel))
     return ExpertPlan(
         experts=names,
         # Each earlier cutoff has the same memory as the window's own.
-        history_length=max(lengths.memory, second_span) + lengths.cutoff_span,
+        history_length=max(lengths.memory, lengths.second_span) + lengths.cutoff_span,
         memory=lengths.memory,
         cutoff_spacing=lengths.spacing,
         seasons=(lengths.season, lengths.second),
@@ -141,18 +146,24 @@ def _lengths(panel: Panel, horizon: int) -> _Lengths:
         season, second = 1, 0
     if second > allowed:  # it must lie within the history of the earliest cutoff
         second = 0
-    return _Lengths(season, second, spacing, memory)
+    return _Lengths(season, second, spacing, memory, longest)
 
 
 def _suitable(panel: Panel, lengths: _Lengths, drivers: tuple[str, ...]) -> set[str]:
-    """The experts that a table has the season, demand or drivers for."""
+    """The experts that a table has the season, demand, positive channels or drivers for."""
     suitable = {*GENERAL, "linear"}
     if lengths.season > 1:
         suitable.update(SEASONAL)
     if lengths.second:
         suitable.update(SECOND)
+    if lengths.second_span < lengths.second + LEVEL_SEASONS * lengths.season:
+        suitable.discard("profile")
     if _intermittent(panel, panel.indptr[1:]).any():
         suitable.add("tsb")
+    if always_positive(panel, panel.indptr[1:]).any():
+        suitable.add("log_trend")
+    else:
+        suitable.discard("multiplicative_season")
     if drivers:
         suitable.add("arx")
     if lengths.season > ETS_SEASON:
@@ -172,16 +183,17 @@ def solve_experts(network: Network, panel: Panel, plan: Plan, split: Split, stor
         return
     solve_linear(network, panel, plan, split.train)
     solve_arx(network, panel, plan, split.train, store)
-    learn_demand(experts, panel, split.train_end)
+    learn_traits(experts, panel, split.train_end)
     beyond = learn_levels(network, panel, split.train_end)
     learn_cold_bands(network, panel, plan, split, store, beyond)
 
 
-def learn_demand(experts: Experts, panel: Panel, end: Int64) -> None:
-    """Puts which channels are of intermittent demand into experts, by the rows of each series before `end`."""
-    demand = _intermittent(panel, end)
-    experts.intermittent[1:] = torch.from_numpy(demand)
-    experts.intermittent[0] = bool(demand.all())
+def learn_traits(experts: Experts, panel: Panel, end: Int64) -> None:
+    """Puts which channels are of intermittent demand, and which positive, into experts, by rows before `end`."""
+    traits = (_intermittent(panel, end), always_positive(panel, end))
+    for of_channel, found in zip((experts.intermittent, experts.positive), traits, strict=True):
+        of_channel[1:] = torch.from_numpy(found)
+        of_channel[0] = bool(found.all())  # a channel that the table lacks
 
 
 def fit_experts(panel: Panel, plan: Plan, split: Split, only: Expert | None = None) -> Artifact:

@@ -21,7 +21,7 @@ from torch import Tensor
 from forecaster.config import Config
 from forecaster.errors import ForecasterError
 from forecaster.fitting.experts.drivers import solve_arx
-from forecaster.fitting.experts.pool import bare_network, learn_demand, smallest
+from forecaster.fitting.experts.pool import bare_network, learn_traits, smallest
 from forecaster.fitting.experts.ridge import solve_linear
 from forecaster.fitting.fit import resolve
 from forecaster.fitting.pretrain.corpus import RealSeries
@@ -122,7 +122,7 @@ def rows_of_table(
     assert experts is not None
     solve_linear(network, panel, plan, split.train)
     solve_arx(network, panel, plan, split.train, store)
-    learn_demand(experts, panel, split.train_end)
+    learn_traits(experts, panel, split.train_end)
     random = np.random.default_rng(seed)
     leads = positions(horizon)
     columns = [METHODS.index(name) for name in experts.names]
