@@ -103,7 +103,9 @@ def main() -> None:
     rows, places, held_out = read_rows(tables, stored)
     learner = learn(rows, places, held_out, arguments.steps, arguments.resume, arguments.seed)
     attention = learner.average.attention
-    with torch.no_grad():  # the pool of another table may hold what reads other columns: as the linear expert
+    with (
+        torch.no_grad()
+    ):  # the pool of another table may hold what reads other columns: as the linear expert
         embedding = attention.method.weight
         embedding[METHODS.index("arx")] = embedding[METHODS.index("linear")]
     save(attention, arguments.out)
@@ -127,7 +129,9 @@ def real_tables(series: Sequence[RealSeries]) -> Iterator[Table]:
                 if len(chunks) > 1 and (turn - number) % len(clock.horizons):
                     continue
                 name = f"{source}-{step}-{number}-{horizon}".replace("/", "_").replace(" ", "_")
-                yield Table(name, source, clock, horizon, held_out, True, lambda chunk=chunk: cut(chunk))
+                yield Table(
+                    name, source, clock, horizon, held_out, True, lambda chunk=chunk: cut(chunk)
+                )
 
 
 def cut(series: Sequence[RealSeries]) -> list[RealSeries]:
@@ -141,7 +145,9 @@ def cut(series: Sequence[RealSeries]) -> list[RealSeries]:
         start = None
         if one.start is not None and begin == 0:
             start = one.start
-        found.append(RealSeries(one.source, one.name, one.step, one.values[begin : seen[-1] + 1], start))
+        found.append(
+            RealSeries(one.source, one.name, one.step, one.values[begin : seen[-1] + 1], start)
+        )
     return found
 
 
@@ -273,7 +279,7 @@ def told(
             f"Commit {commit()}. {counts}",
             "",
             f"On {len(held_out)} tables held out: pinball {np.exp(np.mean(np.log(ratios))):.3f} of that of the",
-            f"untrained network (geometric mean), the 80 % band holds {100 * np.mean(inside):.1f} % (mean over tables).",
+            f"untrained network (geometric mean), the 80 % band holds {100 * np.mean(inside):.1f} %.",
             f"Tail beyond the outermost quantile, in distances of it from the median: {tail}.",
             "",
             "Sources: " + ", ".join(sorted({place.source for place in real})) + ".",

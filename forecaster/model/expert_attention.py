@@ -1,23 +1,26 @@
 """Attention over experts: the experts of a row as a set, read by a transformer that was trained on other tables.
 
-    tokens: one an expert (forecast, errors), one of the row (season, scatter, …), eight of its last 128 steps
+    tokens: one an expert (errors, forecast), one of the row (season, scatter, …), eight of its last 128 steps
         ─▶ 2 layers of self-attention, no positions but those of the steps
-        ─▶ of each expert's token: a change of the logarithm of its weight       at eight positions of leads
-        ─▶ of the row's token: a correction, a wider or narrower band, its shape  at the same
+        ─▶ of each expert's token: a change of the logarithm of its weight, and slopes of what its lead shows
+        ─▶ of the row's token: a correction, a wider or narrower band, its shape, and slopes
 
-All changes start at zero: untrained, it is the evidence alone (`Evidence.weights`) with normal bands. A set has
-no order, so any experts in any order will do, and one that is missing is one that is masked. Every
-number is counted from the center in units of the row, so the whole commutes with y → a·y + b, but for
-what `Evidence.has_zero` lets see the 0 of the data, which commutes with a alone.
+Changes are made at eight positions of leads and interpolated; slopes multiply what each lead shows by itself, so
+that a lead depends on no covariate that is known for a later one. All changes start at zero: untrained, it is the
+evidence alone (`Evidence.weights`) with normal bands. A set has no order, so any experts in any order will
+do, and one that is missing is one that is masked. Every number is counted from the center in units of the row,
+so the whole commutes with y → a·y + b, but for what `Evidence.has_zero` lets see the 0 of the data, which
+commutes with a alone.
 
 Source: Vaswani et al. 2017; Lee et al., "Set Transformer", 2019. How the weights were learned: docs/pretraining.md.
 
-Axes: R row · E expert · P position of a lead · J earlier cutoff · N token · D width · Q quantile level ·
-K step between neighbouring levels · G patch of recent steps.
+Axes: R row · E expert · P position of a lead · H lead · J earlier cutoff · N token · D width · Q quantile level ·
+K step between neighbouring levels · G patch of recent steps · S slope.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from statistics import NormalDist
 from typing import NamedTuple, get_args
@@ -36,11 +39,14 @@ LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 MEDIAN = LEVELS.index(0.5)
 METHODS = get_args(Expert)
 """Experts that have a token of their own."""
+SOLVED: frozenset[Expert] = frozenset({"linear", "arx"})
+"""Experts that are solved on the rows of a table, and may read covariates."""
 WIDTH, HEADS, LAYERS = 48, 4, 2
 _PATCH = 16  # recent steps in a token
 _CUTOFFS = 4  # earlier cutoffs of the features
 _WIDENING = 1.25  # of the bands before training: an error is of the past
-_MOST_LOGIT, _MOST_CORRECTION, _MOST_WIDENING, _MOST_STEP = 12.0, 2.0, 3.0, 3.0
+_MOST_LOGIT, _MOST_CORRECTION, _MOST_WIDENING, _MOST_STEP, _MOST_SLOPE = 12.0, 2.0, 3.0, 3.0, 2.0
+_SLOPES, _LEAD_SLOPES = 4, 4
 _TINY = 1e-6
 
 
@@ -60,16 +66,33 @@ class Tokens(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What attention changes, at each position."""
+    """What attention changes."""
 
     logits: Tensor
-    """[R, P, E] added to the logarithms of weights."""
+    """[R, P, E] added to the logarithms of weights, at each position."""
+    slopes: Tensor
+    """[R, E, S] of what a lead shows of an expert (`Lead`), added to the same."""
     correction: Tensor
     """[R, P] of the center, in `Evidence.spread`."""
     widening: Tensor
     """[R, P] logarithm of a factor of the bands."""
     steps: Tensor
     """[R, P, K] logarithms of factors of the steps between neighbouring quantiles."""
+    lead_slopes: Tensor
+    """[R, 4] of `Lead.gap` and of its size in the correction, of its size and of the disagreement in the bands."""
+
+
+class Lead(NamedTuple):
+    """What a lead shows by itself: experts that read known covariates see those of no later lead."""
+
+    center: Tensor
+    """[R, H] mean of the forecasts by the weights of the evidence, scaled units."""
+    distance: Tensor
+    """[R, H, E] of each forecast from the center: asinh of units of the row."""
+    gap: Tensor
+    """[R, H] the same of the experts that are solved on the table; 0 where there are none."""
+    disagreement: Tensor
+    """[R, H] spread of the forecasts by these weights: log(1 + ·) of units of the row."""
 
 
 class ExpertAttention(nn.Module):
@@ -78,6 +101,8 @@ class ExpertAttention(nn.Module):
     def __init__(self, names: Sequence[Expert]):
         super().__init__()
         self.methods = [METHODS.index(name) for name in names]
+        self.solved = nn.Buffer(torch.tensor([name in SOLVED for name in names]), persistent=False)
+        """[E] whether an expert is solved on the table, and may read what is known in advance."""
         experts, row, steps = FEATURES
         self.expert_input = nn.Linear(experts, WIDTH)
         self.row_input = nn.Linear(row, WIDTH)
@@ -86,15 +111,12 @@ class ExpertAttention(nn.Module):
         self.place = nn.Parameter(torch.zeros(RECENT // _PATCH, WIDTH))
         self.layers = nn.ModuleList(SetLayer() for _ in range(LAYERS))
         self.norm = nn.LayerNorm(WIDTH)
-        self.expert_output = _output(POSITIONS)
-        self.row_output = _output(POSITIONS * (2 + len(LEVELS) - 1))
+        self.expert_output = _output(POSITIONS + _SLOPES)
+        self.row_output = _output(POSITIONS * (2 + len(LEVELS) - 1) + _LEAD_SLOPES)
 
     def forward(self, evidence: Evidence) -> Answer:
         """Returns the changes of weights, center and bands."""
-        return self.answer(tokens_of(evidence))
-
-    def answer(self, tokens: Tokens) -> Answer:
-        """Returns the changes for the features of the tokens."""
+        tokens = tokens_of(evidence, self.solved)
         methods = self.method.weight[self.methods]  # [E, D]
         experts = self.expert_input(tokens.experts) + methods
         row = self.row_input(tokens.row)[:, None]
@@ -105,15 +127,80 @@ class ExpertAttention(nn.Module):
         for layer in self.layers:
             attended = layer(attended, seen)
         attended = self.norm(attended)
-        count = tokens.experts.shape[1]
-        logits = self.expert_output(attended[:, 1 : 1 + count]).mT  # [R, P, E]
-        changes = self.row_output(attended[:, 0]).unflatten(1, (POSITIONS, -1))
+        of_experts = self.expert_output(attended[:, 1 : 1 + len(self.methods)])  # [R, E, P + S]
+        of_row = self.row_output(attended[:, 0])
+        changes = of_row[:, :-_LEAD_SLOPES].unflatten(1, (POSITIONS, -1))
         return Answer(
-            logits=_bounded(logits, _MOST_LOGIT),
+            logits=_bounded(of_experts[..., :POSITIONS], _MOST_LOGIT).mT,
+            slopes=_bounded(of_experts[..., POSITIONS:], _MOST_SLOPE),
             correction=_bounded(changes[..., 0], _MOST_CORRECTION),
             widening=_bounded(changes[..., 1], _MOST_WIDENING),
             steps=_bounded(changes[..., 2:], _MOST_STEP),
+            lead_slopes=_bounded(of_row[:, -_LEAD_SLOPES:], _MOST_SLOPE),
         )
+
+    def quantiles(
+        self,
+        evidence: Evidence,
+        forecasts: Float[Tensor, "R H E"],
+        width: Float[Tensor, "R H"],
+        interpolated: Float[Tensor, "H P"],
+        corrected: bool = True,
+    ) -> Float[Tensor, "R H Q"]:
+        """Returns the quantiles of each lead at `LEVELS`, scaled units.
+
+        center   = weighted mean of the forecasts + spread · correction
+        quantile = center + unit · width · widening · quantile around a median of 0
+
+        Args:
+            evidence: what the row shows.
+            forecasts: of the experts.
+            width: of the bands at the phase of each lead.
+            interpolated: weights of the positions at each lead.
+            corrected: whether the center is corrected; else it is the weighted mean itself.
+        """
+        answer, lead = self(evidence), self.lead(evidence, forecasts)
+        logits = self.logits(evidence, answer, lead, interpolated)
+        # From the center on: weights that sum to 1 but for rounding would move a constant.
+        weights = logits.softmax(dim=-1)
+        center = lead.center + (weights * (forecasts - lead.center[..., None])).sum(dim=-1)
+        by_gap, by_size, wider_by_size, wider_by_disagreement = answer.lead_slopes.mT[..., None]
+        size = lead.gap.abs()
+        if corrected:
+            correction = answer.correction @ interpolated.T + by_gap * lead.gap + by_size * size
+            center = center + evidence.spread[:, None] * correction
+        widening = answer.widening @ interpolated.T  # [R, P] @ [P, H]
+        widening = widening + wider_by_size * size + wider_by_disagreement * lead.disagreement
+        unit = evidence.unit[:, None] * width * widening.clamp(max=_MOST_WIDENING).exp()
+        around = offsets(interpolated @ answer.steps)
+        return center[..., None] + unit[..., None] * around
+
+    def logits(
+        self,
+        evidence: Evidence,
+        answer: Answer,
+        lead: Lead,
+        interpolated: Float[Tensor, "H P"],
+    ) -> Float[Tensor, "R H E"]:
+        """Returns the logarithms of the weights of the experts at each lead, but for a constant."""
+        changes = interpolated @ answer.logits  # [H, P] @ [R, P, E]
+        size = lead.distance.abs()
+        gap, disagreement = lead.gap[..., None], lead.disagreement[..., None]
+        shown = torch.stack(torch.broadcast_tensors(lead.distance, size, gap, disagreement), dim=-1)
+        changes = changes + (shown * answer.slopes[:, None]).sum(dim=-1)  # [R, H, E, S] · [R, 1, E, S]
+        return evidence.logits[:, None] + changes.clamp(-_MOST_LOGIT, _MOST_LOGIT)
+
+    def lead(self, evidence: Evidence, forecasts: Float[Tensor, "R H E"]) -> Lead:
+        """Returns what each lead shows by itself."""
+        weights = evidence.weights[:, None]  # [R, 1, E]
+        center = mixed(forecasts, weights)
+        away = forecasts - center[..., None]
+        away = torch.where(evidence.available[:, None], away, 0.0) / evidence.unit[:, None, None]
+        distance = torch.asinh(away)
+        solved = (self.solved & evidence.available)[:, None]
+        gap = (distance * solved).sum(dim=-1) / solved.sum(dim=-1).clamp(min=1)
+        spread = (weights * away.square()).sum(dim=-1).sqrt()
+        return Lead(center, distance, gap, torch.log1p(spread))
 
 
 class SetLayer(nn.Module):
@@ -132,17 +219,11 @@ class SetLayer(nn.Module):
         return tokens + self.narrow(F.gelu(self.wide(self.wide_norm(tokens))))
 
 
-# From the answer to a forecast
-
-
-def mixed(
-    forecasts: Float[Tensor, "R H E"],
-    logits: Float[Tensor, "R #H E"],
-) -> Float[Tensor, "R H"]:
-    """Returns the mean of forecasts by the softmax of logits."""
-    weights = logits.softmax(dim=-1)
-    # What is not available has a weight of 0, and may be anything.
-    return (weights * forecasts).sum(dim=-1)
+def mixed(forecasts: Float[Tensor, "R H E"], weights: Float[Tensor, "R *H E"]) -> Float[Tensor, "R H"]:
+    """Returns the weighted mean of forecasts."""
+    # From one of them on: experts that agree have their mean exactly.
+    first = forecasts[..., :1]
+    return (weights * (forecasts - first)).sum(dim=-1) + first[..., 0]
 
 
 def offsets(steps: Float[Tensor, "*B K"]) -> Float[Tensor, "*B Q"]:
@@ -160,39 +241,45 @@ def offsets(steps: Float[Tensor, "*B K"]) -> Float[Tensor, "*B Q"]:
 
 def _normal_steps() -> list[float]:
     quantiles = [NormalDist().inv_cdf(level) for level in LEVELS]
-    return [_WIDENING * (b - a) for a, b in zip(quantiles, quantiles[1:], strict=False)]
+    return [_WIDENING * (b - a) for a, b in itertools.pairwise(quantiles)]
 
 
 # Features: each in units of the row, and nearly linear around 0
 
 
-def tokens_of(evidence: Evidence) -> Tokens:
-    """Returns the features of all tokens."""
-    center = mixed(evidence.forecasts, evidence.logits[:, None])  # [R, P]
-    unit = evidence.unit
+def tokens_of(evidence: Evidence, solved: Bool[Tensor, " E"]) -> Tokens:
+    """Returns the features of all tokens, in which the forecasts of solved experts are left out.
+
+    All leads share the tokens, and a solved expert may read what is known of a later lead.
+    """
+    of_history = evidence.available & ~solved
+    logits = evidence.logits.masked_fill(~of_history, -torch.inf)
+    some = of_history.any(dim=1, keepdim=True)
+    weights = torch.where(some, logits, 0.0).softmax(dim=1)[:, None]  # [R, 1, E]
+    last = evidence.recent[:, -1:]
+    center = torch.where(some, mixed(evidence.forecasts, weights), last)  # [R, P]
+    away = torch.where(of_history[:, None], evidence.forecasts - center[..., None], 0.0)
     observed = evidence.seen.unflatten(1, (-1, _PATCH)).any(dim=-1)
     return Tokens(
-        experts=expert_features(evidence, center, unit),
-        row=row_features(evidence, center, unit),
-        steps=step_features(evidence, unit),
+        experts=expert_features(evidence, away),
+        row=row_features(evidence, away, center, weights),
+        steps=step_features(evidence),
         available=evidence.available,
         observed=observed,
     )
 
 
-def expert_features(
-    evidence: Evidence, center: Float[Tensor, "R P"], unit: Float[Tensor, " R"]
-) -> Float[Tensor, "R E _"]:
+def expert_features(evidence: Evidence, away: Float[Tensor, "R P E"]) -> Float[Tensor, "R E _"]:
     """Returns what is said of each expert; amounts as asinh or log(1 + ·) of units of the row."""
+    unit = evidence.unit
     known = evidence.known[..., None]  # [R, J, P, 1]
     missed = evidence.missed / unit[:, None, None, None]
     size = missed.abs()
     by_position, by_cutoff = known.sum(dim=1).clamp(min=1), known.sum(dim=2).clamp(min=1)
     cells = known.sum(dim=(1, 2)).clamp(min=1)  # [R, 1]
-    distance = (evidence.forecasts - center[..., None]) / unit[:, None, None]
     worse = evidence.worse.clamp(max=1e6)
     features = [
-        torch.asinh(distance),  # [R, P, E] forecast less the center
+        torch.asinh(away / unit[:, None, None]),  # [R, P, E] forecast less the center
         torch.log1p(size.sum(dim=1) / by_position),  # [R, P, E] error at each position
         torch.asinh(missed.sum(dim=1) / by_position),  # [R, P, E] bias at each position
         torch.log1p(size.sum(dim=2) / by_cutoff),  # [R, J, E] error at each cutoff
@@ -213,14 +300,16 @@ def expert_features(
 
 
 def row_features(
-    evidence: Evidence, center: Float[Tensor, "R P"], unit: Float[Tensor, " R"]
+    evidence: Evidence,
+    away: Float[Tensor, "R P E"],
+    center: Float[Tensor, "R P"],
+    weights: Float[Tensor, "R 1 E"],
 ) -> Float[Tensor, "R _"]:
     """Returns what is said of the row and of its leads."""
+    unit = evidence.unit
     history, season, second, horizon, spacing = evidence.steps.unbind(dim=1)
     has_zero, counts = evidence.has_zero.float(), evidence.counts.float()
-    weights = evidence.weights[:, None]  # [R, 1, E]
-    apart = torch.where(evidence.available[:, None], evidence.forecasts - center[..., None], 0.0)
-    disagreement = (weights * apart.square()).sum(dim=-1).sqrt()  # [R, P]
+    disagreement = (weights * away.square()).sum(dim=-1).sqrt()  # [R, P]
     recent, changes, seen = evidence.recent, evidence.changes, evidence.seen
     last = recent[:, -1]
     differences = recent[:, 1:] - recent[:, :-1]
@@ -262,8 +351,9 @@ def row_features(
     return torch.cat([torch.stack(each, dim=1), of_cutoffs, *of_positions], dim=1)
 
 
-def step_features(evidence: Evidence, unit: Float[Tensor, " R"]) -> Float[Tensor, "R G _"]:
+def step_features(evidence: Evidence) -> Float[Tensor, "R G _"]:
     """Returns what is said of each patch of recent steps: values, seasonal changes, which were observed."""
+    unit = evidence.unit
     recent, seen = evidence.recent, evidence.seen
     distance = torch.where(seen, (recent - recent[:, -1:]) / unit[:, None], 0.0)
     parts = (torch.asinh(distance), torch.asinh(evidence.changes / unit[:, None]), seen.float())

@@ -32,7 +32,7 @@ from forecaster.model.channels import few_categories, fold, indicators, last_ste
 from forecaster.model.closed_forms import LEVEL_SEASONS, ClosedForms, values_at
 from forecaster.model.embedding import Shape
 from forecaster.model.evidence import Evidence, interpolation, phase_widths, positions, recent_steps
-from forecaster.model.expert_attention import Answer, ExpertAttention, mixed, offsets
+from forecaster.model.expert_attention import ExpertAttention
 from forecaster.model.linear import HARMONICS, Cutoffs, LinearForecast
 from forecaster.model.positions import phase_sinusoids
 from forecaster.model.scaling import ContextScaler, Scale
@@ -45,7 +45,9 @@ CUTOFFS = 4
 """Earlier cutoffs at which experts are compared. With eight the pool takes half as long again; WQL of four
 relative to eight .998 on 52 small tables, .962 on seven larger ones."""
 _SHORT = 8  # steps that are a short history where there is no season
-_COLD = 3.0  # of a normal distribution, in spreads: of a level that is hardly known, before it is learned
+_COLD = (
+    3.0  # of a normal distribution, in spreads: of a level that is hardly known, before it is learned
+)
 # Of the logarithm of a level from that of its channel, e⁴ = 55: statics may be far off.
 _FARTHEST_LEVEL = 4.0
 _FARTHEST = 1e6  # spreads: squares of 1e20 are none in float32, and e⁻³⁰ of 1e15 still moves a mean
@@ -337,45 +339,37 @@ class Experts(nn.Module):
         filled, length = fill_gapped(values, observed, self.season)
         return History(filled, values, observed, length)
 
-    def logits(self, pool: Pool, answer: Answer) -> Float[Tensor, "R H E"]:
-        """Returns the logarithms of the weights of the experts at each lead, but for a constant."""
-        # [H, P] @ [R, P, E]
-        changes = self._interpolation @ answer.logits
-        return pool.evidence.logits[:, None] + changes
-
     def weights(self, pool: Pool) -> Float[Tensor, "R H E"]:
         """Returns the weights of the experts; they sum to 1, and an expert that is not available has 0."""
-        return self.logits(pool, self.attention(pool.evidence)).softmax(dim=-1)
+        attention, evidence = self.attention, pool.evidence
+        lead = attention.lead(evidence, pool.forecasts)
+        return attention.logits(evidence, attention(evidence), lead, self._interpolation).softmax(
+            dim=-1
+        )
 
     def quantiles(
         self, pool: Pool, inputs: Inputs, only: Expert | None = None
     ) -> Float[Tensor, "R H Q"]:
-        """Returns the quantiles of the weighted experts, or of one of them, scaled units.
-
-        quantile = center + unit · width · widening · quantile around a median of 0
-        center   = weighted mean of the forecasts + spread · correction
-        """
-        if only is not None:
-            number = self.names.index(only)
-            pool = pool._replace(evidence=pool.evidence.of_one(number))
+        """Returns the quantiles of the weighted experts, or of one of them, scaled units."""
         evidence = pool.evidence
-        answer = self.attention(evidence)
-        center = mixed(pool.forecasts, self.logits(pool, answer))
+        if only is not None:
+            evidence = evidence.of_one(self.names.index(only))
         single = only or (self.names[0] if len(self.names) == 1 else None)
-        # One expert alone is what was asked for; that of counts is a mean, and no median.
-        if single in (None, "tsb"):
-            correction = answer.correction @ self._interpolation.T  # [R, P] @ [P, H]
-            center = center + evidence.spread[:, None] * correction
-        widening = (answer.widening @ self._interpolation.T).exp()
-        unit = evidence.unit[:, None] * pool.width * widening  # [R, H]
-        around = at_levels(offsets(self._interpolation @ answer.steps), self.levels)  # [R, H, Q]
-        rows = center[..., None] + unit[..., None] * around
+        quantiles = self.attention.quantiles(
+            evidence,
+            pool.forecasts,
+            pool.width,
+            self._interpolation,
+            # One expert alone is what was asked for; that of counts is a mean, and no median.
+            corrected=single in (None, "tsb"),
+        )
+        quantiles = at_levels(quantiles, self.levels)
         cold = self.cold(inputs)
         if not may_hold(cold):
-            return rows
+            return quantiles
         # All experts say the same of a series without history: its level, or its profile.
         of_cold = pool.forecasts[..., :1] + self.cold_offsets
-        return torch.where(cold.flatten()[:, None, None], of_cold, rows)
+        return torch.where(cold.flatten()[:, None, None], of_cold, quantiles)
 
     def _truth(
         self, history: History, shifts: list[int]

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from forecaster.config import Expert, ExpertPlan, ModelConfig, Plan
 from forecaster.errors import ConfigError
-from forecaster.fitting.experts.drivers import solve_arx
 from forecaster.fitting.experts.cold_bands import learn_cold_bands
+from forecaster.fitting.experts.drivers import solve_arx
 from forecaster.fitting.experts.levels import always_positive, learn_levels
 from forecaster.fitting.experts.ridge import solve_linear
 from forecaster.fitting.moments import learn_scales
@@ -25,7 +25,7 @@ from forecaster.fitting.versions import versions
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.model.closed_forms import ETS_SEASON, LEVEL_SEASONS, MEAN_SEASONS, SEASONS
 from forecaster.model.ensemble import Ensemble
-from forecaster.model.experts import CUTOFFS, GENERAL, OF_POSITIVE, SEASONAL, SECOND, Experts
+from forecaster.model.experts import CUTOFFS, GENERAL, SEASONAL, SECOND, Experts
 from forecaster.model.network import Network
 from forecaster.panel.arrays import rows_before
 from forecaster.panel.audit import ZEROS

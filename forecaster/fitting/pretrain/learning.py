@@ -25,15 +25,8 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from forecaster.config import FitPlan
 from forecaster.fitting.pretrain.expert_rows import ExpertRows
-from forecaster.model.evidence import Evidence
-from forecaster.model.expert_attention import (
-    LEVELS,
-    METHODS,
-    ExpertAttention,
-    mixed,
-    offsets,
-    tokens_of,
-)
+from forecaster.model.evidence import POSITIONS, Evidence
+from forecaster.model.expert_attention import LEVELS, METHODS, SOLVED, ExpertAttention, mixed
 from forecaster.model.heads import pinball
 from forecaster.model.learner import Learner
 from forecaster.model.trainable import Losses
@@ -42,9 +35,8 @@ REAL = 0.75
 """Share of the rows of a batch that are of real series."""
 ROWS = 256
 """Of a batch."""
-RATE, DECAY, AVERAGE = 2e-3, 0.01, 0.998
+RATE, DECAY = 2e-3, 0.01
 _LEFT_OUT, _SOLVED_LEFT_OUT, _ALONE = 0.08, 0.4, 0.04
-_SOLVED = ("linear", "arx")
 _FAR = 20.0
 """Units of the row beyond which a loss grows as a logarithm: one broken series is no lesson."""
 
@@ -64,6 +56,10 @@ class RowBatch:
         """[R, P] truth."""
         return self.rows.truth
 
+    def to(self, device: torch.device | str) -> RowBatch:
+        """Returns itself: rows lie in memory, and so does the network."""
+        return self
+
 
 class Pretrained(nn.Module):
     """Attention over all experts there are, and its loss."""
@@ -77,25 +73,19 @@ class Pretrained(nn.Module):
 
     def losses(self, batch: RowBatch, loss: str = "pinball") -> Losses:
         """Returns the sum of losses of each row, and the number of its observed positions."""
-        evidence = batch.rows.evidence
-        truth = batch.rows.truth
+        evidence, truth = batch.rows
         known = ~truth.isnan()
-        center = mixed(evidence.forecasts, evidence.logits[:, None])
-        quantiles = forecast(self.attention, evidence)
+        center = mixed(evidence.forecasts, evidence.weights[:, None])
         unit = evidence.unit[:, None]
         distance = _near((truth.nan_to_num() - center) / unit)
-        away = (quantiles - center[..., None]) / unit[..., None]
+        away = (forecast(self.attention, evidence) - center[..., None]) / unit[..., None]
         each = pinball(away, distance, torch.tensor(LEVELS)) * known
         return each.sum(dim=1), known.sum(dim=1).float()
 
 
 def forecast(attention: ExpertAttention, evidence: Evidence) -> Float[Tensor, "R P Q"]:
     """Returns the quantiles at the positions, scaled units."""
-    answer = attention.answer(tokens_of(evidence))
-    logits = evidence.logits[:, None] + answer.logits
-    center = mixed(evidence.forecasts, logits) + evidence.spread[:, None] * answer.correction
-    unit = evidence.unit[:, None] * evidence.width * answer.widening.exp()
-    return center[..., None] + unit[..., None] * offsets(answer.steps)
+    return attention.quantiles(evidence, evidence.forecasts, evidence.width, torch.eye(POSITIONS))
 
 
 def _near(distance: Tensor) -> Tensor:
@@ -108,7 +98,7 @@ def left_out(batch: RowBatch, random: np.random.Generator) -> RowBatch:
     """Returns a batch with some experts of each row left out, those solved on a table more often; one stays."""
     evidence = batch.rows.evidence
     available = evidence.available.numpy()
-    chance = np.array([_SOLVED_LEFT_OUT if name in _SOLVED else _LEFT_OUT for name in METHODS])
+    chance = np.array([_SOLVED_LEFT_OUT if name in SOLVED else _LEFT_OUT for name in METHODS])
     drawn = np.where(available, random.random(available.shape), -1.0)
     alone = drawn == drawn.max(axis=1, keepdims=True)
     kept = available & (random.random(available.shape) >= chance)
@@ -193,12 +183,12 @@ def learn(
         every: steps between validations and checkpoints.
     """
     torch.manual_seed(seed)
-    config = FitPlan(
-        steps=steps, batch_size=ROWS, learning_rate=RATE, weight_decay=DECAY, ema_decay=AVERAGE
-    )
+    config = FitPlan(steps=steps, batch_size=ROWS, learning_rate=RATE, weight_decay=DECAY)
     names = [table.name for table in tables]
     learner = Learner(Pretrained(), config, names)  # type: ignore[type-var]
-    saving = ModelCheckpoint(folder, filename="last", every_n_train_steps=every, enable_version_counter=False)
+    saving = ModelCheckpoint(
+        folder, filename="last", every_n_train_steps=every, enable_version_counter=False
+    )
     trainer = pl.Trainer(
         accelerator="cpu",
         devices=1,
