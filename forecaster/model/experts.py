@@ -469,9 +469,10 @@ class Experts(nn.Module):
         enough = length[:, None] - shift >= least  # [R, J]
         mask = (observed & enough[..., None]).float()  # [R, J, L]
         truth = torch.where(mask > 0, truth, 0.0)  # NaN times 0 is NaN
-        errors = (forecasts - truth).abs() * mask  # [E, R, J, L]
         cells = mask.sum(dim=(1, 2))  # [R]
-        total = errors.sum(dim=(2, 3)).T  # [E, R] → [R, E]
+        # One expert at a time, whose arrays stay in the cache of the processor.
+        sums = [((forecast - truth).abs() * mask).sum(dim=(1, 2)) for forecast in forecasts]
+        total = torch.stack(sums, dim=1)  # [R, E]
         error = total / cells.clamp(min=1)[:, None]
         return error, cells / truth.shape[2]
 

@@ -16,6 +16,8 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from forecaster.model.channels import thin_product
+
 LOG_SEASONS = 3
 """Seasons that the pattern of logarithms, and a multiplicative season, are means of."""
 LOG_MEMORY = 48
@@ -80,10 +82,10 @@ def log_trend(
     unit = (mean - zero[:, None, None]).clamp(min=_TINY)
     # Logarithms of 1 + r and exponentials less 1: of a level of many spreads neither loses the digits.
     logs = ((values - mean) / unit).clamp(min=SMALLEST - 1).log1p()
-    states, pattern = (logs @ filters).split([2, season], dim=-1)  # [R, J, 2], [R, J, S]
+    states, pattern = thin_product(logs, filters).split([2, season], dim=-1)  # [R, J, 2], [R, J, S]
     seen_twice = length[..., None] >= max(2, 2 * season)
     pattern = torch.where(seen_twice, pattern, 0.0)
-    level, trend = (states - pattern @ of_pattern).split(1, dim=-1)  # [R, J, 1] each
+    level, trend = (states - thin_product(pattern, of_pattern)).split(1, dim=-1)  # [R, J, 1] each
     growth = trend.clamp(-GROWTH, GROWTH) * (lead + 1)
     growth = growth.clamp(-FARTHEST_GROWTH, FARTHEST_GROWTH)
     total = level + growth + pattern.index_select(-1, lead % season)
