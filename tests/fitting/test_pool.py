@@ -55,6 +55,14 @@ def test_experts_that_do_not_suit_a_table_are_left_out_or_refused(make_panel, ma
     assert {*GENERAL, *SEASONAL, "linear"} - _NOT_YET <= {*names} and "tsb" not in names
     with pytest.raises(ConfigError, match=r"model.experts tsb: .* has no season or demand for it"):
         resolve(hours, make_config(4, model={"experts": ["naive", "tsb"]}))
+    assert _NOT_YET.isdisjoint(names)
+    positive = replace(hours, values=np.exp(hours.values))
+    wanted = ("log_trend", "multiplicative_season")
+    plan, split = resolve(positive, make_config(4, model={"experts": wanted}))
+    assert {*plan.model.pool.experts} == {*wanted}
+    assert fit_experts(positive, plan, split).ensemble.members[0].experts.positive.all()
+    with pytest.raises(ConfigError, match=r"model.experts log_trend, multiplicative_season: "):
+        resolve(replace(hours, values=-positive.values), make_config(4, model={"experts": wanted}))
     assert not resolve(hours, make_config(4, model={"experts": None, "head": "binned"}))[
         0
     ].model.pool.experts

@@ -152,8 +152,9 @@ def slow_seasonal_drift(window):
 
 
 def slow_log_trend(window, own):
-    mean = max(window.mean(), 1e-6)
-    logs = np.log(np.maximum(window / mean, 1e-3))
+    mean = window.mean()
+    unit = max(mean, 0.01)
+    logs = np.log(np.maximum(1 + (window - mean) / unit, 1e-3))
     pattern = [0.0] * SEASON
     if own >= 2 * SEASON:
         blocks = logs[-3 * SEASON :].reshape(3, SEASON)
@@ -168,13 +169,13 @@ def slow_log_trend(window, own):
         level, trend = level + trend + LOG_TREND.level * error, trend + LOG_TREND.trend * error
     trend = min(max(trend, -0.2), 0.2)
     growth = [min(max(trend * (h + 1), -4.0), 4.0) for h in range(HORIZON)]
-    return [mean * np.exp(level + growth[h] + pattern[h % SEASON]) for h in range(HORIZON)]
+    return [mean + unit * (np.exp(level + growth[h] + pattern[h % SEASON]) - 1) for h in range(HORIZON)]
 
 
 def slow_multiplicative(window):
     blocks = window[-3 * SEASON :].reshape(3, SEASON)
     shape = [
-        max(np.mean([block[n] / max(block.mean(), 1e-6) for block in blocks]), 1e-3)
+        max(np.mean([block[n] / max(block.mean(), 0.01) for block in blocks]), 1e-3)
         for n in range(SEASON)
     ]
     level = slow_average([v / shape[n % SEASON] for n, v in enumerate(blocks.flatten())], 0.3)
