@@ -45,7 +45,7 @@ def autoregression(
     shifts: list[int],
     leads: list[int],
 ) -> Float[Tensor, "R J L"]:
-    """Autoregression of differences, or of what lies above the mean of the last seasons:
+    """What autoregression adds to naive or to the mean of the last seasons; it is of differences from these:
 
         m = 1    w_t = y_t − y_{t−1}                       ŷ(h) = yₙ + ŵ(1) + … + ŵ(h)
         m > 1    w_t = y_t − (y_{t−m} + … + y_{t−3m})/3    ŷ(h) = mean of the phase over three seasons + ŵ(h)
@@ -76,9 +76,7 @@ def autoregression(
         path = [*accumulate(path)]
         later = path[-1][..., None] + later
     near = torch.stack([path[lead] for lead in leads if lead < LONGEST])  # [L, R, J]
-    ahead = torch.cat([near.movedim(0, -1), later], dim=-1)  # leads rise
-    last = before_cutoffs(filled, shifts, seasons * season).unflatten(-1, (seasons, season))
-    return last.mean(dim=-2)[..., [lead % season for lead in leads]] + ahead
+    return torch.cat([near.movedim(0, -1), later], dim=-1)  # leads rise
 
 
 def coefficients(
@@ -119,7 +117,9 @@ def _autocovariances(
         products = deviation[:, lag:] * deviation[:, : max(span - lag, 0)]
         inside = (step >= end - steps + lag) & (step < end)  # [K, J]
         # One pass over the products for all cutoffs, whose steps overlap.
-        sums.append(products @ inside[lag:].float())
+        sums.append(
+            (inside[lag:].to(products.dtype).T @ products.T).T
+        )  # a thin product, as its transpose
     return sums
 
 

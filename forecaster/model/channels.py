@@ -37,6 +37,12 @@ def before_cutoffs(values: Tensor, shifts: Sequence[int], steps: int) -> Tensor:
     return torch.stack([values[:, end - steps : end] for end in ends], dim=1)
 
 
+def thin_product(values: Tensor, columns: Tensor) -> Tensor:
+    """[R, J, K] @ [K, C] of few columns, as its transpose: a third of the time of ten columns."""
+    product = columns.T @ values.flatten(0, 1).T  # [C, R·J]
+    return product.T.unflatten(0, (-1, values.shape[1]))
+
+
 def last_steps(count: Tensor, steps: int) -> Tensor:
     """[R] → [R, steps], True in the last `count` steps of each row."""
     return torch.arange(steps, device=count.device) >= steps - count[:, None]

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from forecaster.config import Expert, ModelPlan
 from forecaster.model.autoregression import autoregression
-from forecaster.model.channels import before_cutoffs, last_steps
+from forecaster.model.channels import before_cutoffs, last_steps, thin_product
 from forecaster.model.positive_forms import (
     LOG_SEASONS,
     log_filters,
@@ -174,9 +174,9 @@ class ClosedForms(nn.Module):
             forecasts["profile"] = _profile(filled, seasons, self.second, length, shifts, leads)
         forecasts |= self._smoothed(windows, seasons, leads)
         if "autoregression" in self.names:
-            forecasts["autoregression"] = autoregression(
-                filled, length, self.memory, self.season, shifts, leads
-            )
+            base = forecasts["naive" if seasons is None else "seasonal_mean"]
+            added = autoregression(filled, length, self.memory, self.season, shifts, leads)
+            forecasts["autoregression"] = base + added
         if "log_trend" in self.names:
             filters = [self.filters.get_buffer(name) for name in ("logs", "log_pattern")]
             recent = windows.values[..., -len(filters[0]) :]
@@ -210,7 +210,7 @@ class ClosedForms(nn.Module):
             ends = ends[..., [*phases, season]]  # phases of these leads, then the trend
             filters += [one_step.flatten(1), ends.flatten(1)]
         # One product with all columns: thin ones take as long.
-        products = windows.values @ torch.cat(filters, dim=1)  # [R, J, K] @ [K, _]
+        products = thin_product(windows.values, torch.cat(filters, dim=1))  # [R, J, K] @ [K, _]
         states, *ets = products.split([matrix.shape[1] for matrix in filters], dim=-1)
         pattern = torch.zeros_like(windows.values[..., :1])  # [R, J, 1]: no season is known
         if seasons is not None:
@@ -218,7 +218,7 @@ class ClosedForms(nn.Module):
             pattern = torch.where(adjusted, seasons.detrended.mean(dim=-2), 0.0)  # [R, J, S]
         seasonal = pattern[..., [lead % season for lead in leads]]  # [R, J, L]
         # States of x: those of y less those of the pattern, repeated over the memory.
-        states = states - pattern @ self.filters.get_buffer("pattern")
+        states = states - thin_product(pattern, self.filters.get_buffer("pattern"))
         columns = states[..., None, :].unbind(dim=-1)  # [R, J, 1] each
         levels = columns[: len(_ALPHAS)]
         level, trend, theta_level, *trends = columns[len(_ALPHAS) :]
@@ -429,22 +429,22 @@ def _profile(
     # First step of a(n + h − i·M) from n − i·M on; with i = 1 its last is n at most.
     begins = [min(lead % second - season // 2, second - season) for lead in leads]
     steps = span + max(begins) + season
-    total = torch.zeros_like(filled[:, :1, None])
-    weights = torch.zeros_like(total)
-    for cycle in range(1, cycles + 1):
-        back = [shift + cycle * second - (steps - span) for shift in shifts]
-        around = before_cutoffs(filled, back, steps)  # [R, J, K]
-        reached = length[:, None] - torch.tensor(shifts, device=length.device) >= cycle * second + span
-        weight = torch.ones_like(reached) if cycle == 1 else reached
-        total = total + around * weight[..., None]
-        weights = weights + weight[..., None]
-    step = torch.arange(steps, device=length.device)[:, None] - span  # [K, 1]
+    step = torch.arange(steps, device=length.device)[:, None] - span  # [K, 1] from n − i·M on
     begin = torch.tensor(begins, device=length.device)
     of_season = (step >= begin) & (step < begin + season)  # [K, L]
-    deviation = of_season.float() / season - (step < 0).float() / span
+    columns = of_season.float() / season - (step < 0).float() / span
+    shift = torch.tensor(shifts, device=length.device)
+    deviations, reached = [], []
+    for cycle in range(1, cycles + 1):
+        back = [ago + cycle * second - (steps - span) for ago in shifts]
+        deviations.append(thin_product(before_cutoffs(filled, back, steps), columns))  # [R, J, L]
+        reached.append(length[:, None] - shift >= cycle * second + span)  # [R, J]
+    # The first cycle counts all the same: there is no forecast else.
+    weights = torch.stack([torch.ones_like(reached[0]), *reached[1:]])[..., None].float()
+    profile = (torch.stack(deviations) * weights).sum(dim=0) / weights.sum(dim=0)
     level = before_cutoffs(filled, shifts, span).mean(dim=-1, keepdim=True)  # [R, J, 1]
     pattern = seasons.detrended.mean(dim=-2)[..., [lead % season for lead in leads]]
-    return level + pattern + total @ deviation / weights
+    return level + pattern + profile
 
 
 # Exponential smoothing

@@ -16,6 +16,8 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from forecaster.model.channels import thin_product
+
 LOG_SEASONS = 3
 """Seasons that the pattern of logarithms, and a multiplicative season, are means of."""
 LOG_MEMORY = 48
@@ -27,7 +29,8 @@ GROWTH = 0.2
 FARTHEST_GROWTH = 4.0
 """Most of its sum over the horizon, e⁴ = 55."""
 _FARTHEST = 14.0  # of a logarithm from that of the mean: e¹⁴ means are none, and finite
-_TINY = 1e-6
+LEAST_MEAN = 0.01
+"""Spreads that a mean size is at least: a share of a mean of 0, in rows unlike the training's, is rounding."""
 
 
 def log_steps(memory: int, season: int) -> int:
@@ -77,13 +80,13 @@ def log_trend(
     """
     season = len(of_pattern)
     mean = values.mean(dim=-1, keepdim=True)  # [R, J, 1]
-    unit = (mean - zero[:, None, None]).clamp(min=_TINY)
+    unit = (mean - zero[:, None, None]).clamp(min=LEAST_MEAN)
     # Logarithms of 1 + r and exponentials less 1: of a level of many spreads neither loses the digits.
     logs = ((values - mean) / unit).clamp(min=SMALLEST - 1).log1p()
-    states, pattern = (logs @ filters).split([2, season], dim=-1)  # [R, J, 2], [R, J, S]
+    states, pattern = thin_product(logs, filters).split([2, season], dim=-1)  # [R, J, 2], [R, J, S]
     seen_twice = length[..., None] >= max(2, 2 * season)
     pattern = torch.where(seen_twice, pattern, 0.0)
-    level, trend = (states - pattern @ of_pattern).split(1, dim=-1)  # [R, J, 1] each
+    level, trend = (states - thin_product(pattern, of_pattern)).split(1, dim=-1)  # [R, J, 1] each
     growth = trend.clamp(-GROWTH, GROWTH) * (lead + 1)
     growth = growth.clamp(-FARTHEST_GROWTH, FARTHEST_GROWTH)
     total = level + growth + pattern.index_select(-1, lead % season)
@@ -109,7 +112,7 @@ def multiplicative_season(
     """
     below = zero[:, None, None]  # [R, 1, 1]
     count, season = blocks.shape[-2:]
-    mean = (blocks.mean(dim=-1) - below).clamp(min=_TINY)  # [R, J, N]
+    mean = (blocks.mean(dim=-1) - below).clamp(min=LEAST_MEAN)  # [R, J, N]
     share = 1 / (count * mean)
     # Weights of a step are those of its season times those of its phase: both sums are one product.
     of_season = weights[:, -1].expand_as(share)  # [R, J, N]

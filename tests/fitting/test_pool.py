@@ -14,7 +14,7 @@ import forecaster as fc
 from forecaster.errors import ConfigError
 from forecaster.evaluation.baselines import seasonal_naive
 from forecaster.evaluation.error_scales import Histories
-from forecaster.fitting.experts.pool import _NOT_YET, fit_experts
+from forecaster.fitting.experts.pool import fit_experts
 from forecaster.fitting.experts.residuals import _widths
 from forecaster.fitting.fit import fit_panel, resolve
 from forecaster.forecast.predictor import Predictor
@@ -52,9 +52,17 @@ def test_weights_of_experts_and_network_are_measured(make_panel, make_config, va
 def test_experts_that_do_not_suit_a_table_are_left_out_or_refused(make_panel, make_config):
     hours = make_panel(1, 24 * 20)
     names = resolve(hours, make_config(4, model={"experts": None}))[0].model.pool.experts
-    assert {*GENERAL, *SEASONAL, "linear"} - _NOT_YET <= {*names} and "tsb" not in names
+    assert {*GENERAL, *SEASONAL, "linear"} <= {*names} and "tsb" not in names
     with pytest.raises(ConfigError, match=r"model.experts tsb: .* has no season or demand for it"):
         resolve(hours, make_config(4, model={"experts": ["naive", "tsb"]}))
+    assert _NOT_YET.isdisjoint(names)
+    positive = replace(hours, values=np.exp(hours.values))
+    wanted = ("log_trend", "multiplicative_season")
+    plan, split = resolve(positive, make_config(4, model={"experts": wanted}))
+    assert {*plan.model.pool.experts} == {*wanted}
+    assert fit_experts(positive, plan, split).ensemble.members[0].experts.positive.all()
+    with pytest.raises(ConfigError, match=r"model.experts log_trend, multiplicative_season: "):
+        resolve(replace(hours, values=-positive.values), make_config(4, model={"experts": wanted}))
     assert not resolve(hours, make_config(4, model={"experts": None, "head": "binned"}))[
         0
     ].model.pool.experts

@@ -18,7 +18,7 @@ from small_networks import (
 from forecaster.config import Expert, ExpertPlan, ModelPlan
 from forecaster.fitting.experts.pool import bare_network, solve_experts
 from forecaster.fitting.fit import resolve
-from forecaster.model.autoregression import RIDGE, coefficients
+from forecaster.model.autoregression import RIDGE, autoregression, coefficients
 from forecaster.model.closed_forms import DAMPED, ETS, LOG_TREND, TRENDS
 from forecaster.model.embedding import Shape
 from forecaster.model.experts import CUTOFFS, OF_POSITIVE, Experts
@@ -152,8 +152,9 @@ def slow_seasonal_drift(window):
 
 
 def slow_log_trend(window, own):
-    mean = max(window.mean(), 1e-6)
-    logs = np.log(np.maximum(window / mean, 1e-3))
+    mean = window.mean()
+    unit = max(mean, 0.01)
+    logs = np.log(np.maximum(1 + (window - mean) / unit, 1e-3))
     pattern = [0.0] * SEASON
     if own >= 2 * SEASON:
         blocks = logs[-3 * SEASON :].reshape(3, SEASON)
@@ -168,13 +169,13 @@ def slow_log_trend(window, own):
         level, trend = level + trend + LOG_TREND.level * error, trend + LOG_TREND.trend * error
     trend = min(max(trend, -0.2), 0.2)
     growth = [min(max(trend * (h + 1), -4.0), 4.0) for h in range(HORIZON)]
-    return [mean * np.exp(level + growth[h] + pattern[h % SEASON]) for h in range(HORIZON)]
+    return [mean + unit * (np.exp(level + growth[h] + pattern[h % SEASON]) - 1) for h in range(HORIZON)]
 
 
 def slow_multiplicative(window):
     blocks = window[-3 * SEASON :].reshape(3, SEASON)
     shape = [
-        max(np.mean([block[n] / max(block.mean(), 1e-6) for block in blocks]), 1e-3)
+        max(np.mean([block[n] / max(block.mean(), 0.01) for block in blocks]), 1e-3)
         for n in range(SEASON)
     ]
     level = slow_average([v / shape[n % SEASON] for n, v in enumerate(blocks.flatten())], 0.3)
@@ -358,6 +359,17 @@ def test_an_autoregression_without_a_season_is_of_differences(length):
         path.append(sum(phi[n] * path[-1 - n] for n in range(3)))
     found = pool_of(experts, row[None]).forecasts[0, :, 0]
     np.testing.assert_allclose(found, row[-1] + np.cumsum(path[len(w) :]), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("season", [1, 4])
+def test_an_autoregression_decays_after_the_leads_that_are_iterated(season):
+    rows = torch.randn(2, 90, generator=torch.Generator().manual_seed(0), dtype=torch.float64).cumsum(1)
+    leads = [*range(70)]
+    added = autoregression(rows, torch.full((2,), 90), 80, season, [0, 5], leads)
+    steps = added.diff(dim=-1) if season == 1 else added
+    torch.testing.assert_close(steps[..., -6:], 0.95 * steps[..., -7:-1], rtol=1e-4, atol=1e-7)
+    some = autoregression(rows, torch.full((2,), 90), 80, season, [0, 5], [0, 3, 66])
+    torch.testing.assert_close(some, added[..., [0, 3, 66]])
 
 
 def test_rounding_chooses_no_candidate_where_two_observations_tell_nothing():
