@@ -45,7 +45,7 @@ from forecaster.model.network import Network
 from forecaster.model.size import check_work, count_parameters
 from forecaster.panel.schema import Schema
 
-FORMAT = 7
+FORMAT = 8
 """The format this version writes and reads."""
 _CALIBRATION, _FACTORS = "calibration.safetensors", "factors"
 _SERIES, _HASHES = "series.safetensors", "hashes"
@@ -56,6 +56,7 @@ _LAST_READERS = {
     4: "4feacf0",
     5: "78539bd",
     6: "bd4a81e",
+    7: "c3f847d",
 }  # commits, by format
 _LARGEST_JSON = 1 << 28  # bytes
 _FLOAT, _LARGEST_HEADER = 4, 100_000_000  # bytes

@@ -199,7 +199,8 @@ class ExpertAttention(nn.Module):
         distance = torch.asinh(away)
         solved = (self.solved & evidence.available)[:, None]
         gap = (distance * solved).sum(dim=-1) / solved.sum(dim=-1).clamp(min=1)
-        spread = (weights * away.square()).sum(dim=-1).sqrt()
+        # Not 0, where a root has no slope.
+        spread = ((weights * away.square()).sum(dim=-1) + _TINY**2).sqrt()
         return Lead(center, distance, gap, torch.log1p(spread))
 
 
@@ -309,7 +310,7 @@ def row_features(
     unit = evidence.unit
     history, season, second, horizon, spacing = evidence.steps.unbind(dim=1)
     has_zero, counts = evidence.has_zero.float(), evidence.counts.float()
-    disagreement = (weights * away.square()).sum(dim=-1).sqrt()  # [R, P]
+    disagreement = ((weights * away.square()).sum(dim=-1) + _TINY**2).sqrt()  # [R, P]
     recent, changes, seen = evidence.recent, evidence.changes, evidence.seen
     last = recent[:, -1]
     differences = recent[:, 1:] - recent[:, :-1]

@@ -256,8 +256,11 @@ class Network(Trainable):
 
 
 def initialise(network: Trainable) -> None:
-    """Draws the weights of a network, in place."""
+    """Draws the weights of a network that are trained, in place."""
     for module in network.modules():
+        weight = getattr(module, "weight", None)
+        if isinstance(weight, Tensor) and not weight.requires_grad:  # learned on other tables
+            continue
         if isinstance(module, nn.Linear):
             nn.init.xavier_uniform_(module.weight)
             if module.bias is not None:

@@ -1,13 +1,10 @@
 """Pools of experts: which suit a table, what they weigh, and one expert as a model of its own."""
 
 from dataclasses import replace
-from itertools import product
-from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
 import pytest
-import torch
 from forecast import tiny
 
 import forecaster as fc
@@ -15,7 +12,6 @@ from forecaster.errors import ConfigError
 from forecaster.evaluation.baselines import seasonal_naive
 from forecaster.evaluation.error_scales import Histories
 from forecaster.fitting.experts.pool import fit_experts
-from forecaster.fitting.experts.residuals import _widths
 from forecaster.fitting.fit import fit_panel, resolve
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.experts import GENERAL, SEASONAL
@@ -55,7 +51,6 @@ def test_experts_that_do_not_suit_a_table_are_left_out_or_refused(make_panel, ma
     assert {*GENERAL, *SEASONAL, "linear"} <= {*names} and "tsb" not in names
     with pytest.raises(ConfigError, match=r"model.experts tsb: .* has no season or demand for it"):
         resolve(hours, make_config(4, model={"experts": ["naive", "tsb"]}))
-    assert _NOT_YET.isdisjoint(names)
     positive = replace(hours, values=np.exp(hours.values))
     wanted = ("log_trend", "multiplicative_season")
     plan, split = resolve(positive, make_config(4, model={"experts": wanted}))
@@ -99,40 +94,6 @@ def test_bands_are_narrower_at_quiet_hours_of_the_day(make_panel, make_config):
     quiet = hour[cutoff[:, None] + np.arange(1, 25)] < 8
     width = quantiles[..., -1] - quantiles[..., 0]
     assert width[quiet].mean() / width[~quiet].mean() == pytest.approx(0.2**0.5, abs=0.1)
-
-
-def test_widths_of_phases_equal_a_loop():
-    random = torch.Generator().manual_seed(0)
-    codes, phases, leads, rows, season, steps = 3, 2, 3, 40, 4, 96
-    missed = torch.randn(rows, leads, generator=random)
-    missed[:, 0] *= 3
-    missed[0, 1] = torch.nan
-    channel = torch.randint(1, codes, (rows,), generator=random)
-    phase = torch.randint(phases, (rows, leads), generator=random)
-    experts = SimpleNamespace(width=torch.ones(codes, phases), horizon=leads, season=season)
-    found = _widths(
-        SimpleNamespace(residuals=lambda: missed[..., None], channel=channel, phase=phase),
-        experts,
-        steps,
-    )
-    cells = {}
-    for row, lead in product(range(rows), range(leads)):
-        relative = (missed[row, lead].abs() / missed[:, lead].abs().nanmean()).item()
-        if not np.isnan(relative):
-            for code in (0, channel[row].item()):
-                cells.setdefault((code, phase[row, lead].item()), []).append(relative)
-    mean = {
-        code: np.mean([one for key in cells if key[0] == code for one in cells[key]])
-        for code in range(codes)
-    }
-    apart, noise = steps / 2 / leads, (np.pi / 2 - 1) / (steps / 2 / season)
-    for code in range(codes):
-        relative = [np.mean(cells[code, part]) / mean[code] for part in range(phases)]
-        differ = max(0, np.mean([(one - 1) ** 2 for one in relative]) - noise)
-        of_channel = 1 + apart / (apart + 4) * (mean[code] / mean[0] - 1)
-        for part, one in enumerate(relative):
-            of_phase = np.sqrt(1 + differ / (differ + noise) * (one - 1))
-            assert found[code, part].item() == pytest.approx(of_channel * of_phase, rel=1e-5)
 
 
 def test_the_median_of_tsb_is_one_and_not_its_mean():

@@ -21,6 +21,7 @@ from forecaster.fitting.fit import resolve
 from forecaster.model.autoregression import RIDGE, autoregression, coefficients
 from forecaster.model.closed_forms import DAMPED, ETS, LOG_TREND, TRENDS
 from forecaster.model.embedding import Shape
+from forecaster.model.evidence import positions
 from forecaster.model.experts import CUTOFFS, OF_POSITIVE, Experts
 from forecaster.model.scaling import ContextScaler, Scale
 from forecaster.windows.batch import Inputs
@@ -387,7 +388,7 @@ def test_the_error_is_that_of_forecasts_at_earlier_cutoffs_up_to_the_cutoff_of_t
     rows[:, [-5, -9]] = np.nan
     pool = pool_of(experts, rows)
     total, cells = np.zeros((len(rows), len(ALL))), np.zeros(len(rows))
-    scored = np.unique(np.linspace(0, HORIZON - 1, 12).round().astype(int))
+    scored = positions(HORIZON)
     for shift in range(SPACING, CUTOFFS * SPACING + 1, SPACING):
         before = np.full_like(rows, np.nan)
         before[:, shift:] = rows[:, :-shift]
@@ -408,7 +409,7 @@ def test_the_error_is_that_of_forecasts_at_earlier_cutoffs_up_to_the_cutoff_of_t
 def test_weights_are_equal_where_no_earlier_cutoff_is_known_and_0_where_an_expert_cannot_be_formed():
     experts = make_experts()
     weights = pool_of(experts, histories()).evidence.weights
-    one = dict(zip(ALL, weights[4, 0].tolist(), strict=True))  # of one step of history
+    one = dict(zip(ALL, weights[4].tolist(), strict=True))  # of one step of history
     absent = {name for name in ALL if "season" in name or "second" in name}
     absent |= {"autoregression", "profile"}
     assert all(one[name] == 0 for name in absent) and len(absent) == 9
@@ -418,7 +419,7 @@ def test_weights_are_equal_where_no_earlier_cutoff_is_known_and_0_where_an_exper
     assert all((weights[..., ALL.index(name)] == 0).all() for name in ("tsb", *OF_POSITIVE))
     # A smaller error has a larger weight.
     pool = pool_of(experts, histories()[:1])
-    weights = pool.evidence.weights[0, 0]
+    weights = pool.evidence.weights[0]
     formed = weights > 0
     assert pool.evidence.error[0][formed].argsort().tolist() == (-weights[formed]).argsort().tolist()
 
@@ -505,9 +506,8 @@ def test_noise_that_maps_were_solved_on_gives_the_linear_forecast_no_weight(make
         return float(pool.evidence.weights[pool.evidence.cutoffs > CUTOFFS / 2][..., -1].mean())
 
     every = np.arange(len(split.train))
-    network.experts.worse.zero_()  # errors on training windows keep it out already
     later = weight(split.validation, split.validation_windows, known_time=False)
-    assert weight(split.train, every) < later + 0.02
+    assert weight(split.train, every) < later + 0.03
     network.experts.linear.held_out = ()
     assert weight(split.train, every) > later + 0.2  # maps solved on the windows would have this
 
