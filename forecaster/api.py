@@ -348,7 +348,7 @@ def predict(
 ) -> "Forecast":
     """Returns the forecast of every series in a table, or of some, without a fit.
 
-    Experts are weighed by their errors at earlier cutoffs of each series. Covariates known in advance are
+    Experts are weighed by attention to their errors at earlier cutoffs of each series. Covariates known in advance are
     read by experts solved at once from the rows up to the cutoff. Nothing is saved or recorded.
 
     Raises:

@@ -4,7 +4,7 @@
                                                                  │
     known covariates, phases, elapsed ─▶ horizon tokens ─▶ DECODER ─▶ head ─▶ quantiles
               [values of the patch before ─▶ +]                                   │ network weight
-    history ─▶ [experts, weighed by their errors at earlier cutoffs] ─▶ quantiles ─┴─▶ mean of both
+    history ─▶ [experts, weighed by attention to their errors] ─▶ quantiles ───────┴─▶ mean of both
 
 Leads of a horizon patch ignore everything after it (decoder_mask causal).
 
