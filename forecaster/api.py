@@ -348,8 +348,9 @@ def predict(
 ) -> "Forecast":
     """Returns the forecast of every series in a table, or of some, without a fit.
 
-    Experts are weighed by attention to their errors at earlier cutoffs of each series. Covariates known in advance are
-    read by experts solved at once from the rows up to the cutoff. Nothing is saved or recorded.
+    Experts are weighed by attention to their errors at earlier cutoffs of each series. Covariates known
+    in advance are read by experts solved at once from the rows up to the cutoff. Nothing is saved or
+    recorded.
 
     Raises:
         DataError: the table cannot be understood, holds classes, or a known covariate is missing.

@@ -156,7 +156,7 @@ def test_keys_that_may_be_absent_have_defaults(saved):
 @pytest.mark.parametrize("found", [8, "4", None, True])
 def test_a_format_this_version_cannot_read_is_refused(saved, found):
     _write(saved, _contract(saved) | {"format": found})
-    expected = f"artifact format {found!r}, expected format 7: upgrade attention-forecaster, or fit"
+    expected = f"artifact format {found!r}, expected format 8: upgrade attention-forecaster, or fit"
     with pytest.raises(fc.ArtifactError, match=re.escape(expected)):
         load_artifact(saved)
 

@@ -42,6 +42,6 @@ def test_an_older_format_is_refused_with_the_last_commit_that_reads_it(
     with pytest.raises(fc.ArtifactError) as refused:
         fc.load(tmp_path)
     assert str(refused.value) == (
-        f"{tmp_path}: artifact format {older}, expected format 7: the last commit that reads it is "
+        f"{tmp_path}: artifact format {older}, expected format 8: the last commit that reads it is "
         f"{commit}; fit the model again: forecaster fit TABLE --out {tmp_path}"
     )

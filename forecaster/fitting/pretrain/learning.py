@@ -10,7 +10,8 @@ Axes: R row · E expert · P position of a lead · Q quantile level.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -170,6 +171,7 @@ def learn(
     folder: Path,
     seed: int = 0,
     every: int = 250,
+    after_step: Callable[[int], None] = lambda step: None,
 ) -> Learner[Pretrained]:  # type: ignore[type-var]
     """Trains, or goes on from the newest checkpoint of a folder; the averaged weights are `average`.
 
@@ -181,44 +183,55 @@ def learn(
         folder: of checkpoints.
         seed: of the first weights.
         every: steps between validations and checkpoints.
+        after_step: called with the number of steps taken, as to stop.
     """
     torch.manual_seed(seed)
     config = FitPlan(steps=steps, batch_size=ROWS, learning_rate=RATE, weight_decay=DECAY)
     names = [table.name for table in tables]
     learner = Learner(Pretrained(), config, names)  # type: ignore[type-var]
     saving = ModelCheckpoint(
-        folder, filename="last", every_n_train_steps=every, enable_version_counter=False
+        folder,
+        filename="last",
+        every_n_epochs=1,
+        save_on_train_epoch_end=False,
+        enable_version_counter=False,
     )
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        devices=1,
-        max_steps=steps,
-        max_epochs=-1,
-        val_check_interval=every,
-        check_val_every_n_epoch=None,
-        num_sanity_val_steps=0,
-        gradient_clip_val=1.0,
-        logger=False,
-        callbacks=[saving, _Printed(steps)],
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
-    newest = folder / "last.ckpt"
-    trainer.fit(
-        learner,
-        DataLoader(Draws(rows, tables, learner), batch_size=None),
-        DataLoader(list(held_out), batch_size=None, collate_fn=None),  # type: ignore[arg-type]
-        ckpt_path=newest if newest.exists() else None,
-        weights_only=True,
-    )
+    with warnings.catch_warnings():
+        # Lightning advises loggers and worker processes, and warns of itself.
+        warnings.simplefilter("ignore")
+        trainer = pl.Trainer(
+            accelerator="cpu",
+            devices=1,
+            max_steps=steps,
+            max_epochs=-1,
+            val_check_interval=every,
+            check_val_every_n_epoch=None,
+            num_sanity_val_steps=0,
+            gradient_clip_val=1.0,
+            logger=False,
+            callbacks=[saving, _Told(steps, after_step)],
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        newest = folder / "last.ckpt"
+        trainer.fit(
+            learner,
+            DataLoader(Draws(rows, tables, learner), batch_size=None),
+            DataLoader(list(held_out), batch_size=None, collate_fn=None),  # type: ignore[arg-type]
+            ckpt_path=newest if newest.exists() else None,
+            weights_only=True,
+        )
     return learner
 
 
-class _Printed(pl.Callback):
-    """Prints losses after each validation."""
+class _Told(pl.Callback):
+    """Prints losses after each validation, and tells of each step."""
 
-    def __init__(self, steps: int):
-        self._steps = steps
+    def __init__(self, steps: int, after_step: Callable[[int], None]):
+        self._steps, self._after_step = steps, after_step
+
+    def on_train_batch_end(self, trainer: pl.Trainer, learner: pl.LightningModule, *_: object) -> None:
+        self._after_step(learner.global_step)
 
     def on_validation_end(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
         step, loss = learner.curves["validation_loss"][-1]  # type: ignore[index]
