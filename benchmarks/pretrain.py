@@ -256,6 +256,8 @@ def told(
         ]
         ratios.append(losses[0] / losses[1])
         quantiles, truth = forecast(attention, batch.rows.evidence), batch.rows.truth
+        counts, zero = batch.rows.evidence.counts, batch.rows.evidence.zero
+        quantiles = quantiles.maximum(torch.where(counts, zero, -torch.inf)[:, None, None])
         known = ~truth.isnan()
         within = (truth >= quantiles[..., 0]) & (truth <= quantiles[..., -1])
         inside.append(float(within[known].float().mean()))

@@ -59,7 +59,7 @@ Expert = Literal[
     "seasonal_mean",
     "growing_season",
     "seasonal_drift",
-    "multiplicative_season",
+    "multiplicative",
     "second_naive",
     "second_mean",
     "profile",

@@ -161,10 +161,10 @@ class ClosedForms(nn.Module):
             forecasts["seasonal_mean"] = averaged.mean(dim=-2).index_select(-1, phase)
             if "seasonal_drift" in self.names:
                 forecasts["seasonal_drift"] = _seasonal_drift(seasons, lead)
-            if "multiplicative_season" in self.names:
+            if "multiplicative" in self.names:
                 weights = self.filters.get_buffer("multiplicative")  # [N, S]
                 last = seasons.blocks[..., -len(weights) :, :]
-                forecasts["multiplicative_season"] = multiplicative_season(last, zero, lead, weights)
+                forecasts["multiplicative"] = multiplicative_season(last, zero, lead, weights)
             if "growing_season" in self.names:
                 forecasts["growing_season"] = self._growing_season(seasons, lead)
         for name, count in (("second_naive", 1), ("second_mean", MEAN_SEASONS)):
@@ -331,7 +331,7 @@ class ClosedForms(nn.Module):
         if "growing_season" in self.names:
             steps = min(SEASONS, self.memory // season) * season
             filters["growing"] = _average_weights(steps, _GROWING_ALPHA)
-        if "multiplicative_season" in self.names:
+        if "multiplicative" in self.names:
             count = min(LOG_SEASONS, self.memory // season)
             of_steps = _average_weights(count * season, _GROWING_ALPHA)
             filters["multiplicative"] = of_steps.reshape(count, season)

@@ -46,7 +46,7 @@ _PATCH = 16  # recent steps in a token
 _CUTOFFS = 4  # earlier cutoffs of the features
 _WIDENING = 1.25  # of the bands before training: an error is of the past
 _MOST_LOGIT, _MOST_CORRECTION, _MOST_WIDENING, _MOST_STEP, _MOST_SLOPE = 12.0, 2.0, 3.0, 3.0, 2.0
-_SLOPES, _LEAD_SLOPES = 4, 4
+_SLOPES, _LEAD_SLOPES = 4, 5
 _TINY = 1e-6
 
 
@@ -79,7 +79,8 @@ class Answer(NamedTuple):
     steps: Tensor
     """[R, P, K] logarithms of factors of the steps between neighbouring quantiles."""
     lead_slopes: Tensor
-    """[R, 4] of `Lead.gap` and of its size in the correction, of its size and of the disagreement in the bands."""
+    """[R, 5] of `Lead.gap` and of its size in the correction; of its size, of the disagreement and of the width of
+    the phase in the bands."""
 
 
 class Lead(NamedTuple):
@@ -164,13 +165,14 @@ class ExpertAttention(nn.Module):
         # From the center on: weights that sum to 1 but for rounding would move a constant.
         weights = logits.softmax(dim=-1)
         center = lead.center + (weights * (forecasts - lead.center[..., None])).sum(dim=-1)
-        by_gap, by_size, wider_by_size, wider_by_disagreement = answer.lead_slopes.mT[..., None]
+        by_gap, by_size, of_size, of_disagreement, of_width = answer.lead_slopes.mT[..., None]
         size = lead.gap.abs()
         if corrected:
             correction = answer.correction @ interpolated.T + by_gap * lead.gap + by_size * size
             center = center + evidence.spread[:, None] * correction
         widening = answer.widening @ interpolated.T  # [R, P] @ [P, H]
-        widening = widening + wider_by_size * size + wider_by_disagreement * lead.disagreement
+        widening = widening + of_size * size + of_disagreement * lead.disagreement
+        widening = widening + of_width * width.log()
         unit = evidence.unit[:, None] * width * widening.clamp(max=_MOST_WIDENING).exp()
         around = offsets(interpolated @ answer.steps)
         return center[..., None] + unit[..., None] * around

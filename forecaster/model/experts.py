@@ -58,10 +58,10 @@ SEASONAL: tuple[Expert, ...] = (
     "seasonal_mean",
     "growing_season",
     "seasonal_drift",
-    "multiplicative_season",
+    "multiplicative",
 )
 SECOND: tuple[Expert, ...] = ("second_naive", "second_mean", "profile")
-OF_POSITIVE: tuple[Expert, ...] = ("log_trend", "multiplicative_season")
+OF_POSITIVE: tuple[Expert, ...] = ("log_trend", "multiplicative")
 _SPECIAL = (*SEASONAL, *SECOND, *OF_POSITIVE, "tsb", "linear", "arx")
 GENERAL = tuple(name for name in get_args(Expert) if name not in _SPECIAL)
 """Experts of any table; those above are of a season, of a second one, and of channels that are always positive."""
@@ -392,7 +392,7 @@ class Experts(nn.Module):
         """Whether the history of a row suffices for an expert; all experts where it suffices for none."""
         least = dict.fromkeys(SEASONAL, self.season) | dict.fromkeys(SECOND, self.second)
         least |= {"growing_season": 3 * self.season, "tsb": 1}
-        least |= dict.fromkeys(("seasonal_drift", "multiplicative_season"), 2 * self.season)
+        least |= dict.fromkeys(("seasonal_drift", "multiplicative"), 2 * self.season)
         least["autoregression"] = self.season + max(self.season, 2 * ORDER)
         least["profile"] = self.second + LEVEL_SEASONS * self.season
         steps = [least.get(name, 0) for name in self.names]

@@ -42,7 +42,7 @@ def test_weights_of_experts_and_network_are_measured(make_panel, make_config, va
     assert [*metrics["expert_weights"]] == names and 0 <= metrics["network_weight"] <= 1
     assert sum(metrics["expert_weights"].values()) == pytest.approx(1)
     # Noise around a level: the last value is a poor forecast.
-    assert metrics["expert_weights"]["naive"] < metrics["expert_weights"]["theta"]
+    assert metrics["expert_weights"]["naive"] < 0.2
 
 
 def test_experts_that_do_not_suit_a_table_are_left_out_or_refused(make_panel, make_config):
@@ -52,11 +52,11 @@ def test_experts_that_do_not_suit_a_table_are_left_out_or_refused(make_panel, ma
     with pytest.raises(ConfigError, match=r"model.experts tsb: .* has no season or demand for it"):
         resolve(hours, make_config(4, model={"experts": ["naive", "tsb"]}))
     positive = replace(hours, values=np.exp(hours.values))
-    wanted = ("log_trend", "multiplicative_season")
+    wanted = ("log_trend", "multiplicative")
     plan, split = resolve(positive, make_config(4, model={"experts": wanted}))
     assert {*plan.model.pool.experts} == {*wanted}
     assert fit_experts(positive, plan, split).ensemble.members[0].experts.positive.all()
-    with pytest.raises(ConfigError, match=r"model.experts log_trend, multiplicative_season: "):
+    with pytest.raises(ConfigError, match=r"model.experts log_trend, multiplicative: "):
         resolve(replace(hours, values=-positive.values), make_config(4, model={"experts": wanted}))
     assert not resolve(hours, make_config(4, model={"experts": None, "head": "binned"}))[
         0
@@ -93,7 +93,8 @@ def test_bands_are_narrower_at_quiet_hours_of_the_day(make_panel, make_config):
     quantiles = predictor.quantiles(panel, 0 * cutoff, cutoff)[..., 0, :]
     quiet = hour[cutoff[:, None] + np.arange(1, 25)] < 8
     width = quantiles[..., -1] - quantiles[..., 0]
-    assert width[quiet].mean() / width[~quiet].mean() == pytest.approx(0.2**0.5, abs=0.1)
+    # Of 0.2; the root of what a few seasons show is taken, for what was quiet may not stay so.
+    assert 0.2 < width[quiet].mean() / width[~quiet].mean() < 0.6
 
 
 def test_the_median_of_tsb_is_one_and_not_its_mean():

@@ -114,7 +114,9 @@ def test_the_loss_is_the_pinball_of_nine_levels_in_units_of_the_row(rows):
         total, count = network.losses(batch)
     evidence, truth = batch.rows
     unit = evidence.unit
-    quantiles = network.attention.requires_grad_(False).quantiles(evidence, evidence.forecasts, evidence.width, torch.eye(8))
+    quantiles = network.attention.requires_grad_(False).quantiles(
+        evidence, evidence.forecasts, evidence.width, torch.eye(8)
+    )
     for row in numbers:
         wanted, cells = 0.0, 0
         for place in range(8):

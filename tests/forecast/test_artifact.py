@@ -45,7 +45,7 @@ def test_a_saved_model_holds_contract_plan_weights_metrics_and_card(saved):
     names = {"contract.json", "plan.json", "member-00.safetensors", "metrics.json", "card.md"}
     assert set(tiny.tree(saved)) == names
     contract = _contract(saved)
-    assert contract["format"] == FORMAT == 7
+    assert contract["format"] == FORMAT == 8
     assert contract["columns"]["known"] == ["price"]
     assert contract["columns"]["categories"] == {"city": ["north", "south"]}
     assert contract["columns"]["freq"] == "1d"
@@ -153,7 +153,7 @@ def test_keys_that_may_be_absent_have_defaults(saved):
     assert tiny.bits(forecast.quantiles) == tiny.bits(tiny.ahead().quantiles)
 
 
-@pytest.mark.parametrize("found", [8, "4", None, True])
+@pytest.mark.parametrize("found", [9, "4", None, True])
 def test_a_format_this_version_cannot_read_is_refused(saved, found):
     _write(saved, _contract(saved) | {"format": found})
     expected = f"artifact format {found!r}, expected format 8: upgrade attention-forecaster, or fit"

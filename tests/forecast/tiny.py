@@ -73,6 +73,17 @@ def plain_model() -> fc.Forecaster:
     return fc.fit(plain(), horizon=HORIZON, config=TINY, quiet=True)
 
 
+def signed(days: int = 100) -> pl.DataFrame:
+    """The shop without covariates, counted from its mean: below and above zero."""
+    return plain(days).with_columns(pl.col("sales") - pl.col("sales").mean().round())
+
+
+@cache
+def signed_model() -> fc.Forecaster:
+    """A model of values below and above zero."""
+    return fc.fit(signed(), horizon=HORIZON, config=TINY, quiet=True)
+
+
 @cache
 def ahead() -> fc.Forecast:
     """What `model` says of the days after the shop's last."""

@@ -224,7 +224,7 @@ def test_attention_equals_a_slow_loop_over_rows_heads_and_tokens():
         wanted = 12 * np.tanh(of_experts[:, :POSITIONS].T / 12)
         here = evidence.available[row]
         np.testing.assert_allclose(answer.logits[row][:, here], wanted[:, here], rtol=1e-3, atol=1e-4)
-        correction = 2 * np.tanh(of_row[:-4].reshape(POSITIONS, -1)[:, 0] / 2)
+        correction = 2 * np.tanh(of_row[:-5].reshape(POSITIONS, -1)[:, 0] / 2)
         np.testing.assert_allclose(answer.correction[row], correction, rtol=1e-3, atol=1e-4)
 
 

@@ -293,7 +293,7 @@ def slow_experts(row):
         "autoregression": slow_autoregression(filled, slow_fill(row, SEASON)[1]),
         "profile": slow_profile(filled, slow_fill(row, SEASON)[1], slow_season(window)),
         "log_trend": slow_log_trend(window, own),
-        "multiplicative_season": slow_multiplicative(window),
+        "multiplicative": slow_multiplicative(window),
         "damped_trend": slow_smooth(np.array(flat), DAMPED, 1) + ahead,
         "theta": slow_average(flat, 0.4) + slope / 2 * (lead + 1) + ahead,
         "ets": slow_smooth(
@@ -411,7 +411,7 @@ def test_weights_are_equal_where_no_earlier_cutoff_is_known_and_0_where_an_exper
     weights = pool_of(experts, histories()).evidence.weights
     one = dict(zip(ALL, weights[4].tolist(), strict=True))  # of one step of history
     absent = {name for name in ALL if "season" in name or "second" in name}
-    absent |= {"autoregression", "profile"}
+    absent |= {"autoregression", "profile", "multiplicative"}
     assert all(one[name] == 0 for name in absent) and len(absent) == 9
     assert [one[name] for name in ALL if name not in absent] == pytest.approx([1 / 13] * 13)
     experts.intermittent[1] = experts.positive[1] = False
@@ -433,6 +433,8 @@ def test_a_pool_of_one_is_that_expert(name):
     assert (pool.evidence.weights == 1).all()
     forecast = network(inputs)
     assert forecast.isfinite().all() and (forecast.diff(dim=-1) >= 0).all()
+    if name == "tsb":  # a mean of counts, and no median
+        return
     center = network.scale(inputs).invert(pool.forecasts.unflatten(0, (-1, 2))[..., 0].mT)
     torch.testing.assert_close(forecast[..., 4], center)
 

@@ -163,7 +163,7 @@ def _suitable(panel: Panel, lengths: _Lengths, drivers: tuple[str, ...]) -> set[
     if always_positive(panel, panel.indptr[1:]).any():
         suitable.add("log_trend")
     else:
-        suitable.discard("multiplicative_season")
+        suitable.discard("multiplicative")
     if drivers:
         suitable.add("arx")
     if lengths.season > ETS_SEASON:
