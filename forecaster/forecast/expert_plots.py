@@ -29,7 +29,7 @@ _LINE, _HEADER = 0.22, 1.5  # inches of a row of the table, and of what is above
 _WRAPPED = 165  # characters of the sentence in a line
 _HEADS = ("error at\nearlier cutoffs", "weight by\nerrors alone", "weight")
 _GROUP_HEADS = ("errors", "bias", "forecasts", "recent\nsteps", "season,\nlength")
-_COLUMNS = (0.385, 0.5, 0.575)  # right ends of the numbers, shares of the table's width
+_COLUMNS = (0.36, 0.48, 0.56)  # right ends of the numbers, shares of the table's width
 _GROUPS = (0.6, 1.0)  # from where to where the groups of evidence are
 
 

@@ -91,7 +91,7 @@ class ExpertWeights(Result):
     @property
     def order(self) -> list[int]:
         """Numbers of the experts, the largest mean weight first."""
-        return np.argsort(-self.mean, kind="stable").tolist()  # type: ignore[no-any-return]
+        return np.argsort(-self.mean, kind="stable").tolist()
 
     @property
     def rows(self) -> PolarsFrame:
@@ -124,10 +124,11 @@ class ExpertWeights(Result):
             return f"{part} that of one expert, {self.names[0]}."
         name = self.names[first]
         group = max(GROUPS, key=lambda one: abs(mean[first] - self.without[one][first]))
+        least, most = self.correction.min(), self.correction.max()
         return (
             f"{part} a weighted mean of {', '.join(named)}. By errors at earlier cutoffs alone {name} would "
-            f"have {100 * self.before[first]:.0f} %; its weight rests most on {_WORDS[group]}: without, it "
-            f"would have {100 * self.without[group][first]:.0f} %."
+            f"have {100 * self.before[first]:.0f} %; its weight rests most on {_WORDS[group]}: without, "
+            f"{100 * self.without[group][first]:.0f} %. A correction of {least:+.3g} to {most:+.3g} is added."
         )
 
 

@@ -55,8 +55,17 @@ def explanation_page(explanation: Explanation) -> str:
     return html_page(
         title,
         f"<h1>{escape(title)}</h1>{notes}<figure>{picture}</figure>"
-        f"<h2>How to read this page</h2>{_READING.read_text(encoding='utf-8')}",
+        f"<h2>How to read this page</h2>{_reading(explanation)}",
     )
+
+
+def _reading(explanation: Explanation) -> str:
+    """Returns how to read what the page shows."""
+    missing = ["Experts"] if explanation.experts is None else []
+    missing += [] if explanation.maps else ["Attention maps", "Rollout"]
+    paragraphs = _READING.read_text(encoding="utf-8").split("\n<p>")
+    kept = (one for one in paragraphs if not any(f"<b>{name}" in one for name in missing))
+    return "\n<p>".join(kept)
 
 
 def plot_explanation(explanation: Explanation) -> Figure:
@@ -64,20 +73,23 @@ def plot_explanation(explanation: Explanation) -> Figure:
     from forecaster.forecast.plain_figure import PlainFigure
 
     covariates = [one for one in explanation.importance if one.cells is None][:_MOST_BARS]
+    bars = [one for one in covariates if one.change > 0] and covariates
     over_time = 4.6 if explanation.rollout is None else 5.9
     experts = explanation.experts
     heights = [over_time]
     heights += [] if experts is None else [height(experts)]
-    heights += [0.7 + 0.24 * max(1, len(covariates))]
+    heights += [0.7 + 0.24 * len(bars)] if bars else []
     heights += [_MAP * -(-len(one.heads) // _COLUMNS) + 0.3 for one in explanation.maps]
     figure = PlainFigure(figsize=(WIDTH, sum(heights)), dpi=110, layout="constrained")
-    rows = iter(figure.subfigures(len(heights), 1, height_ratios=heights))
+    parts: Any = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)
+    rows = iter(parts[:, 0])
     whole = next(rows)
     whole.suptitle(f"Explanation of the forecast of {explanation.title}", fontsize=13)
     _draw_time(whole, explanation)
     if experts is not None:
         draw_experts(next(rows), experts, lambda axis: _name_leads(axis, explanation))
-    _draw_bars(next(rows).subplots(), covariates)
+    if bars:
+        _draw_bars(next(rows).subplots(), bars)
     for below, one in zip(rows, explanation.maps, strict=True):
         below.suptitle(
             f"{_TITLES[one.part]}, layer {one.layer} ({one.kind})", fontsize=10, x=0.01, ha="left"
@@ -102,6 +114,10 @@ def _notes(explanation: Explanation) -> list[str]:
     ]
     if explanation.network:
         lines.append(f"{explanation.network[0].upper()}{explanation.network[1:]}.")
+    covariates = [one for one in explanation.importance if one.cells is None]
+    if covariates and not any(one.change for one in covariates):
+        names = ", ".join(one.name for one in covariates[:_MOST_BARS])
+        lines.append(f"This forecast is the same without each covariate and cycle: {names}.")
     if explanation.without_maps:
         lines.append(f"{explanation.without_maps}.")
         return lines + _of_truth(forecast)
