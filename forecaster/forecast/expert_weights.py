@@ -73,7 +73,7 @@ class ExpertWeights(Result):
     correction: Floats
     """[H] what attention adds to the weighted mean of the forecasts, data units."""
     without: dict[str, Floats]
-    """[E] mean weights over leads without each group of evidence: errors, bias, forecasts, recent steps, and
+    """[E] mean weights over leads without each group of evidence: errors, bias, forecasts, recent steps,
     season and length."""
     share: float
     """Of the experts in the forecast; the rest is the network's."""
@@ -95,7 +95,7 @@ class ExpertWeights(Result):
 
     @property
     def rows(self) -> PolarsFrame:
-        """A polars frame with a row per (expert, lead), in that order: weight, forecast, and the evidence."""
+        """A polars frame with a row per (expert, lead), in that order."""
         horizon, count = self.weights.shape
         cells = count * horizon
         return self.panel.frame(
@@ -124,12 +124,19 @@ class ExpertWeights(Result):
             return f"{part} that of one expert, {self.names[0]}."
         name = self.names[first]
         group = max(GROUPS, key=lambda one: abs(mean[first] - self.without[one][first]))
-        least, most = self.correction.min(), self.correction.max()
+        without = self.without[group][first]
+        verb = "owes most of it to" if without <= mean[first] else "would have more without"
         return (
-            f"{part} a weighted mean of {', '.join(named)}. By errors at earlier cutoffs alone {name} would "
-            f"have {100 * self.before[first]:.0f} %; its weight rests most on {_WORDS[group]}: without, "
-            f"{100 * self.without[group][first]:.0f} %. A correction of {least:+.3g} to {most:+.3g} is added."
+            f"{part} a weighted mean of {', '.join(named)}. By errors at earlier cutoffs alone {name} "
+            f"would have {100 * self.before[first]:.0f} %; it {verb} {_WORDS[group]} (without: "
+            f"{100 * without:.0f} %). Attention adds {self._corrections} to the mean."
         )
+
+    @property
+    def _corrections(self) -> str:
+        """The least and the largest correction, in words."""
+        ends = [f"{end:+.3g}" for end in (self.correction.min(), self.correction.max())]
+        return " to ".join(dict.fromkeys(ends)).replace("-", "\N{MINUS SIGN}")
 
 
 def expert_weights(

@@ -1,8 +1,8 @@
-"""Explains one forecast: attention over experts and over time, attention rollout, and importance by masking.
+"""Explains one forecast: attention over experts and over time, rollout, and importance by masking.
 
-Where the network has no part in the forecast, there is no attention over time to show. The forecast shown is
-the one that `predict` gives. Importance hides one covariate, channel, calendar cycle or block of the context
-at a time and measures how far the forecast moves.
+Where the network has no part in the forecast, there is no attention over time to show. The forecast shown
+is the one that `predict` gives. Importance hides one covariate, channel, calendar cycle or block of the
+context at a time and measures how far the forecast moves.
 
 Axes: L context · H horizon · M context token · N horizon token · A head · V variant · C channel ·
 Q quantile level.
@@ -116,7 +116,8 @@ class Explanation:
     maps: tuple[AttentionMap, ...]
     """Of the network, layer by layer; likewise."""
     rollout: Floats | None
-    """[N, M + N] shares of all tokens in those of the horizon; None without maps, and for low-rank attention."""
+    """[N, M + N] shares of all tokens in those of the horizon; None without maps, and for low-rank
+    attention."""
     importance: tuple[Importance, ...]
     """Of covariates, channels and cycles, the largest first; then of the context, the oldest first."""
     model: ModelPlan
@@ -140,7 +141,8 @@ class Explanation:
     @property
     def report(self) -> str:
         """The three things that matter most, in a line."""
-        largest = sorted(self.importance, key=lambda one: -one.change)[:3]
+        moving = (one for one in self.importance if one.change > 0)
+        largest = sorted(moving, key=lambda one: -one.change)[:3]
         listed = ", ".join(f"{self.name(one)} ({one.change:.3f})" for one in largest)
         return f"{self.title}: the forecast changes most without {listed or 'nothing'}"
 
@@ -155,7 +157,7 @@ class Explanation:
         return first if first == last else f"{first} – {last}"
 
     def plot(self) -> Figure:
-        """Returns a figure: forecast, rollout, importance, weights of experts, and the attention of each layer."""
+        """Returns a figure: forecast, weights of experts, importance, rollout, attention of each layer."""
         from forecaster.forecast.explain_page import plot_explanation
 
         return plot_explanation(self)

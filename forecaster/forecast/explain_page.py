@@ -73,12 +73,11 @@ def plot_explanation(explanation: Explanation) -> Figure:
     from forecaster.forecast.plain_figure import PlainFigure
 
     covariates = [one for one in explanation.importance if one.cells is None][:_MOST_BARS]
-    bars = [one for one in covariates if one.change > 0] and covariates
     over_time = 4.6 if explanation.rollout is None else 5.9
     experts = explanation.experts
     heights = [over_time]
     heights += [] if experts is None else [height(experts)]
-    heights += [0.7 + 0.24 * len(bars)] if bars else []
+    heights += [0.7 + 0.24 * max(1, len(covariates))]
     heights += [_MAP * -(-len(one.heads) // _COLUMNS) + 0.3 for one in explanation.maps]
     figure = PlainFigure(figsize=(WIDTH, sum(heights)), dpi=110, layout="constrained")
     parts: Any = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)
@@ -88,8 +87,7 @@ def plot_explanation(explanation: Explanation) -> Figure:
     _draw_time(whole, explanation)
     if experts is not None:
         draw_experts(next(rows), experts, lambda axis: _name_leads(axis, explanation))
-    if bars:
-        _draw_bars(next(rows).subplots(), bars)
+    _draw_bars(next(rows).subplots(), covariates)
     for below, one in zip(rows, explanation.maps, strict=True):
         below.suptitle(
             f"{_TITLES[one.part]}, layer {one.layer} ({one.kind})", fontsize=10, x=0.01, ha="left"
@@ -114,10 +112,6 @@ def _notes(explanation: Explanation) -> list[str]:
     ]
     if explanation.network:
         lines.append(f"{explanation.network[0].upper()}{explanation.network[1:]}.")
-    covariates = [one for one in explanation.importance if one.cells is None]
-    if covariates and not any(one.change for one in covariates):
-        names = ", ".join(one.name for one in covariates[:_MOST_BARS])
-        lines.append(f"This forecast is the same without each covariate and cycle: {names}.")
     if explanation.without_maps:
         lines.append(f"{explanation.without_maps}.")
         return lines + _of_truth(forecast)
@@ -167,9 +161,12 @@ def _draw_forecast(axis: Axes, explanation: Explanation) -> None:
     forecast, channel, length = explanation.forecast, explanation.channel, len(explanation.history)
     past, leads = np.arange(length), np.arange(length, len(explanation.time))
     axis.plot(past, explanation.history, color=VALUES, linewidth=1.1, label="history")
-    draw_band(axis, leads, forecast.quantiles[0, :, channel], forecast.levels)
+    shown = np.arange(len(leads))
+    if len(leads) == 1:  # a single point has no line and no band
+        leads, shown = leads + np.array([-0.5, 0.5]), np.array([0, 0])
+    draw_band(axis, leads, forecast.quantiles[0, shown, channel], forecast.levels)
     if forecast.actual is not None:
-        axis.plot(leads, forecast.actual[0, :, channel], color=TRUTH, linewidth=1.1, label="actual")
+        axis.plot(leads, forecast.actual[0, shown, channel], color=TRUTH, linewidth=1.1, label="actual")
     axis.legend(frameon=False, fontsize=8, loc="upper left", ncols=5)
 
 
@@ -199,9 +196,12 @@ def _draw_bars(axis: Axes, shown: Sequence[Importance]) -> None:
     axis.bar_label(bars, texts, padding=4, fontsize=8)
     axis.set_xlim(0, 1.3 * max((one.change for one in shown), default=0.0) or 1.0)
     axis.invert_yaxis()
-    axis.set_title(
-        f"importance: mean change of the forecast without each covariate or cycle, {_UNIT}", **TITLE
-    )
+    title = f"importance: mean change of the forecast without each covariate or cycle, {_UNIT}"
+    if not any(one.change for one in shown):
+        title = "importance: no covariate or cycle of the calendar changes this forecast"
+        axis.set_xticks([])
+        axis.spines["bottom"].set_visible(False)
+    axis.set_title(title, **TITLE)
 
 
 def _draw_maps(figure: FigureBase, explanation: Explanation, one: AttentionMap) -> None:

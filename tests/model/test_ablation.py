@@ -1,4 +1,4 @@
-"""What is removed is what a group holds, and the weights without it are those of attention that never saw it."""
+"""What is removed is what a group holds; the weights are those of attention that never saw it."""
 
 import pytest
 import torch
@@ -56,8 +56,8 @@ def test_a_removed_group_is_zero_and_all_other_features_stay(group):
     assert torch.equal(found.available, tokens.available)
 
 
-def test_errors_and_bias_of_an_expert_are_what_its_misses_alone_make():
-    """What changes where misses change in sign is bias; where in size, both; nothing else of an expert does."""
+def test_bias_is_what_changes_with_the_sign_of_what_was_missed():
+    """The sign of what was missed is in bias alone."""
     evidence = evidence_of()
     flipped = evidence._replace(missed=-evidence.missed)
     first, second = (tokens_of(one, shipped().solved).experts for one in (evidence, flipped))
