@@ -125,10 +125,10 @@ class ExpertWeights(Result):
         name = self.names[first]
         group = max(GROUPS, key=lambda one: abs(mean[first] - self.without[one][first]))
         without = self.without[group][first]
-        verb = "owes most of it to" if without <= mean[first] else "would have more without"
+        verb = "raised" if without <= mean[first] else "lowered"
         return (
             f"{part} a weighted mean of {', '.join(named)}. By errors at earlier cutoffs alone {name} "
-            f"would have {100 * self.before[first]:.0f} %; it {verb} {_WORDS[group]} (without: "
+            f"has {100 * self.before[first]:.0f} %; its weight is {verb} most by {_WORDS[group]} (without: "
             f"{100 * without:.0f} %). Attention adds {self._corrections} to the mean."
         )
 

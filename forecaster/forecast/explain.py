@@ -240,7 +240,7 @@ def _without_maps(artifact: Artifact, brief: bool) -> str:
     elif brief:
         cause = "the history is at most a season"
     else:
-        cause = "the experts alone were no worse on validation windows, or there were none"
+        cause = "by validation windows, or for want of them"
     return f"The network has weight 0 in this forecast ({cause}): there are no attention maps over time"
 
 

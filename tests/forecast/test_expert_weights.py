@@ -12,6 +12,8 @@ import torch
 from forecast import tiny
 
 import forecaster as fc
+from forecaster.api import without_fit
+from forecaster.forecast.card import model_card
 from forecaster.forecast.expert_plots import LEAST
 from forecaster.forecast.expert_weights import ExpertWeights
 from forecaster.forecast.explain_page import explanation_page
@@ -117,7 +119,7 @@ def test_a_network_of_weight_zero_has_no_maps_and_a_line_says_why():
     for words in ("Encoder:", "Cross-attention", "Rollout</b>", "Attention maps</b>", "context tokens"):
         assert words not in page
     fitted = tiny.plain_model().explain(tiny.plain(), only="a")
-    assert fitted.maps == () and "(the experts alone were no worse" in fitted.without_maps
+    assert fitted.maps == () and "(by validation windows" in fitted.without_maps
     brief = tiny.plain().filter((pl.col("store") != "c") | (pl.col("date") >= tiny.day(95)))
     model = deepcopy(tiny.plain_model().artifact.ensemble)
     model.networks[0].network_weight.fill_(0.5)
@@ -183,3 +185,27 @@ def test_rows_are_keyed_as_the_table_is():
     assert rows.group_by("lead").agg(pl.col("weight").sum())["weight"].to_numpy() == pytest.approx(1)
     pandas = experts_of(fc.explain(tiny.plain().to_pandas(), 7, only="b")).frame
     assert isinstance(pandas, pd.DataFrame) and len(pandas) == rows.height
+
+
+def test_the_sentence_names_the_evidence_that_moves_the_largest_weight_most():
+    found = experts_of(unfitted())
+    first = found.order[0]
+    moved = {name: found.mean[first] - without[first] for name, without in found.without.items()}
+    group = max(moved, key=lambda name: abs(moved[name]))
+    verb = "raised" if moved[group] > 0 else "lowered"
+    without = f"(without: {100 * found.without[group][first]:.0f} %)"
+    assert f"its weight is {verb} most by " in found.report and without in found.report
+
+
+def test_the_card_says_where_the_weights_come_from():
+    line = "- weights of experts: by attention that was learned on other tables"
+    assert line in model_card(tiny.plain_model().artifact)
+    unfitted_model, _ = without_fit(tiny.plain(), 7, None, None, roles={})
+    card = model_card(unfitted_model.artifact)
+    assert (
+        "- no fit: experts weighed by attention to their errors in each series; network weight 0 %"
+        in card
+    )
+    settings = tiny.TINY | {"model": tiny.TINY["model"] | {"experts": ["ets"]}}
+    one = fc.fit(tiny.plain(60), horizon=7, config=settings, quiet=True)
+    assert "weights of experts" not in model_card(one.artifact)
