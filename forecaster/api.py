@@ -401,7 +401,7 @@ def explain(
     covariates: options.Covariates = None,
     **data_options: Unpack[DataOptions],
 ) -> "Explanation":
-    """Returns how covariates and the past change one forecast without a fit.
+    """Returns the weights of experts in one forecast without a fit, and how covariates and the past change it.
 
     Raises:
         DataError: the table cannot be understood, holds classes, or has no such series or channel.

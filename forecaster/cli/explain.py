@@ -23,8 +23,8 @@ def explain(
 ) -> None:
     """Show the attention weights of one forecast, and which inputs change it.
 
-    Writes attention over real time, layer by layer, and how far the forecast moves when a covariate
-    or a part of the past is hidden.
+    Writes attention over experts, of a network that has a weight also attention over real time, and how far
+    the forecast moves when a covariate or a part of the past is hidden.
     """
     horizon = given.pop("horizon")
     saved, table = results.model_and_table(model, data)

@@ -24,7 +24,7 @@ from forecaster.evaluation.comparison import MODEL, NAIVE, better_models, compar
 from forecaster.evaluation.leaderboard import Leaderboard
 from forecaster.evaluation.metrics import describe
 from forecaster.evaluation.report_data import ReportContext, ReportData, number, percent
-from forecaster.forecast.card import calibration_line, network_line
+from forecaster.forecast.card import attention_line, calibration_line, network_line
 from forecaster.forecast.plots import plot_curves
 from forecaster.forecast.writer import html_page, html_table
 from forecaster.panel.findings import listing
@@ -313,6 +313,8 @@ def _model(data: ReportData, context: ReportContext) -> str:
     }
     if line := network_line(artifact):
         facts["experts"] = line.removeprefix("experts: ")
+    if line := attention_line(artifact):
+        facts["weights of experts"] = line.removeprefix("weights of experts: ")
     parts = [_facts(facts)]
     if members := metrics.get("members"):
         rows = [

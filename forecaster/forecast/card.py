@@ -38,7 +38,7 @@ def model_card(artifact: Artifact[Any]) -> str:
         + f" (the {patch} steps of a patch are drawn independently)" * (patch > 1),
         f"- head: {model.head}",
         f"- ensemble size: {len(artifact.ensemble.members)}",
-        *([f"- {line}"] if (line := network_line(artifact)) else []),
+        *(f"- {line}" for line in (network_line(artifact), attention_line(artifact)) if line),
         f"- data: {_names([artifact.data])}, fingerprint {artifact.fingerprint}",
         *_ancestors(artifact.parent),
         "",
@@ -115,13 +115,20 @@ def network_line(artifact: Artifact) -> str:
     if weights is None:
         return ""
     if not weights:
-        return "no fit: experts weighed by their errors in each series; network weight 0 %"
+        return "no fit: experts weighed by attention to their errors in each series; network weight 0 %"
     largest = sorted(weights, key=weights.__getitem__, reverse=True)
     named = [f"{name} {100 * weights[name]:.0f} %" for name in largest[:_NAMED]]
     if left := len(weights) - len(named):
         named.append(number_of(left, "other"))
     network = 100 * (artifact.metrics.get("network_weight") or 0)
     return f"experts: {', '.join(named)}; network weight {network:.0f} %"
+
+
+def attention_line(artifact: Artifact) -> str:
+    """Returns where the weights of experts come from; empty where there are not several."""
+    if len(artifact.plan.model.pool.experts) < 2:
+        return ""
+    return "weights of experts: by attention that was learned on other tables"
 
 
 def _ancestors(parent: dict[str, Any] | None) -> list[str]:

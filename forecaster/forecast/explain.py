@@ -1,7 +1,8 @@
-"""Explains one forecast: attention weights over time, attention rollout, and importance by masking.
+"""Explains one forecast: attention over experts and over time, rollout, and importance by masking.
 
-The forecast shown is the one that `predict` gives. Importance hides one covariate, channel, calendar
-cycle or block of the context at a time and measures how far the forecast moves.
+Where the network has no part in the forecast, there is no attention over time to show. The forecast shown
+is the one that `predict` gives. Importance hides one covariate, channel, calendar cycle or block of the
+context at a time and measures how far the forecast moves.
 
 Axes: L context · H horizon · M context token · N horizon token · A head · V variant · C channel ·
 Q quantile level.
@@ -24,6 +25,7 @@ from forecaster.config import ModelPlan
 from forecaster.errors import DataError, nearest
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.card import network_line
+from forecaster.forecast.expert_weights import ExpertWeights, expert_weights, network_shares
 from forecaster.forecast.forecast import COLD, Forecast
 from forecaster.forecast.predictor import Predictor, path_keys
 from forecaster.forecast.writer import write_drawing
@@ -108,19 +110,24 @@ class Explanation:
     history: NDArray[np.float64]
     """[L] the context, data units; NaN = missing."""
     context: tuple[Token, ...]
-    """[M]"""
+    """[M]; none where the network has weight 0."""
     horizon: tuple[Token, ...]
-    """[N]"""
+    """[N]; likewise."""
     maps: tuple[AttentionMap, ...]
-    """Layer by layer."""
+    """Of the network, layer by layer; likewise."""
     rollout: Floats | None
-    """[N, M + N] shares of all tokens in those of the horizon; None for low-rank attention."""
+    """[N, M + N] shares of all tokens in those of the horizon; None without maps, and for low-rank
+    attention."""
     importance: tuple[Importance, ...]
     """Of covariates, channels and cycles, the largest first; then of the context, the oldest first."""
     model: ModelPlan
     """Settings of the network."""
     network: str = ""
-    """Weights of experts and network, in words; empty without experts."""
+    """Mean weights of experts and network where the model was fitted, in words; empty without experts."""
+    experts: ExpertWeights | None = None
+    """Attention over experts; None without experts."""
+    without_maps: str = ""
+    """Why there are no attention maps; empty where there are."""
 
     def __repr__(self) -> str:
         return f"Explanation({self.report})"
@@ -134,7 +141,8 @@ class Explanation:
     @property
     def report(self) -> str:
         """The three things that matter most, in a line."""
-        largest = sorted(self.importance, key=lambda one: -one.change)[:3]
+        moving = (one for one in self.importance if one.change > 0)
+        largest = sorted(moving, key=lambda one: -one.change)[:3]
         listed = ", ".join(f"{self.name(one)} ({one.change:.3f})" for one in largest)
         return f"{self.title}: the forecast changes most without {listed or 'nothing'}"
 
@@ -149,7 +157,7 @@ class Explanation:
         return first if first == last else f"{first} – {last}"
 
     def plot(self) -> Figure:
-        """Returns a figure: forecast, rollout, importance, and the attention of each layer."""
+        """Returns a figure: forecast, weights of experts, importance, rollout, attention of each layer."""
         from forecaster.forecast.explain_page import plot_explanation
 
         return plot_explanation(self)
@@ -171,7 +179,7 @@ def explain(
 ) -> Explanation:
     """Returns attention and importance behind one forecast; see `Forecaster.explain`.
 
-    Of an ensemble, attention is that of the member with the largest weight.
+    Of an ensemble, attention over time is that of the member whose network has the largest weight.
 
     Raises:
         DataError: there is no such series or channel, or nothing can be forecast.
@@ -188,31 +196,52 @@ def explain(
     if np.isfinite(truth[..., place]).any():
         forecast = replace(forecast, actual=truth)
     ensemble, model = artifact.ensemble, artifact.plan.model
-    network = ensemble.networks[int(np.argmax(ensemble.weights))]
     with torch.inference_mode(), spare_threads():
-        # An autoregressive decoder reads its own values: here the median of all paths.
-        own = torch.from_numpy(forecast.median) if model.decoder == "autoregressive" else None
-        recorded = record_attention(network, batch.inputs, own)
+        shares = network_shares(ensemble, batch.inputs, place)
+        network = ensemble.networks[int(np.argmax(shares))]
+        reason = (
+            "" if any(shares) else _without_maps(artifact, bool(network.brief(batch.inputs)[0, place]))
+        )
+        recorded: list[AttentionWeights] = []
+        if not reason:
+            # An autoregressive decoder reads its own values: here the median of all paths.
+            own = torch.from_numpy(forecast.median) if model.decoder == "autoregressive" else None
+            recorded = record_attention(network, batch.inputs, own)
         together = model.channel_attention or bool({*model.pool.drivers} & {*panel.schema.target})
         variants = hide_each(batch.inputs, panel, place if together else None, network.config.patch)
         key = torch.from_numpy(path_keys(alone, forecast.series, forecast.cutoff, seed=0))
         importance = importance_of(ensemble, batch.inputs, variants, place, batch.target, key)
+        experts = expert_weights(ensemble, batch.inputs, forecast, place)
     maps = tuple(_map(one, model, panel.schema, place) for one in recorded)
     parts = [[one.weights for one in maps if one.part == p] for p in ("encoder", "decoder", "cross")]
+    observed = batch.inputs.observed[0, :, place].numpy()
     return Explanation(
         forecast=forecast,
         channel=place,
         time=time,
         history=batch.inputs.context[0, :, place].numpy(),
-        context=_context_tokens(network, batch.inputs.observed[0, :, place].numpy()),
-        horizon=_horizon_tokens(network, len(time)),
+        context=() if reason else _context_tokens(network, observed),
+        horizon=() if reason else _horizon_tokens(network, len(time)),
         maps=maps,
-        rollout=None if any(one.kind == "low_rank" for one in maps) else rollout(*parts),
+        rollout=None if reason or any(one.kind == "low_rank" for one in maps) else rollout(*parts),
         # Covariates by importance, then the blocks of the context by time.
         importance=tuple(sorted(importance, key=lambda one: one.cells or (-1, -one.change))),
         model=model,
         network=network_line(artifact),
+        experts=experts,
+        without_maps=reason,
     )
+
+
+def _without_maps(artifact: Artifact, brief: bool) -> str:
+    """Returns why the network has no part in a forecast."""
+    if artifact.metrics.get("expert_weights") == {}:
+        cause = "nothing was fitted"
+    elif brief:
+        cause = "the history is at most a season"
+    else:
+        cause = "by validation windows, or for want of them"
+    return f"The network has weight 0 in this forecast ({cause}): there are no attention maps over time"
 
 
 def _channel(panel: Panel, name: str | None) -> int:

@@ -1,7 +1,7 @@
 """An `Explanation` as a matplotlib figure, and as a page with that figure and how to read it.
 
 The figure shows the forecast with the importance of each part of the history and attention rollout over
-one time axis; the importance of covariates; the attention maps of each layer.
+one time axis; the weights of the experts; the importance of covariates; the attention maps of each layer.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from forecaster.forecast.expert_plots import draw_experts, height
 from forecaster.forecast.explain import AttentionMap, Explanation, Floats, Importance
 from forecaster.forecast.plots import BAND, TITLE, TRUTH, VALUES, WIDTH, draw_band, figure_svg, tidy
 from forecaster.forecast.writer import html_page
@@ -20,6 +21,8 @@ from forecaster.forecast.writer import html_page
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, FigureBase
+
+    from forecaster.forecast.forecast import Forecast
 
 _MAP, _COLUMNS = 2.4, 5  # inches to a side, maps beside each other
 _MOST_BARS = 20
@@ -52,8 +55,17 @@ def explanation_page(explanation: Explanation) -> str:
     return html_page(
         title,
         f"<h1>{escape(title)}</h1>{notes}<figure>{picture}</figure>"
-        f"<h2>How to read this page</h2>{_READING.read_text(encoding='utf-8')}",
+        f"<h2>How to read this page</h2>{_reading(explanation)}",
     )
+
+
+def _reading(explanation: Explanation) -> str:
+    """Returns how to read what the page shows."""
+    missing = ["Experts"] if explanation.experts is None else []
+    missing += [] if explanation.maps else ["Attention maps", "Rollout"]
+    paragraphs = _READING.read_text(encoding="utf-8").split("\n<p>")
+    kept = (one for one in paragraphs if not any(f"<b>{name}" in one for name in missing))
+    return "\n<p>".join(kept)
 
 
 def plot_explanation(explanation: Explanation) -> Figure:
@@ -62,15 +74,21 @@ def plot_explanation(explanation: Explanation) -> Figure:
 
     covariates = [one for one in explanation.importance if one.cells is None][:_MOST_BARS]
     over_time = 4.6 if explanation.rollout is None else 5.9
-    heights = [over_time, 0.7 + 0.24 * max(1, len(covariates))]
+    experts = explanation.experts
+    heights = [over_time]
+    heights += [] if experts is None else [height(experts)]
+    heights += [0.7 + 0.24 * max(1, len(covariates))]
     heights += [_MAP * -(-len(one.heads) // _COLUMNS) + 0.3 for one in explanation.maps]
     figure = PlainFigure(figsize=(WIDTH, sum(heights)), dpi=110, layout="constrained")
-    rows: Any = figure.subfigures(len(heights), 1, height_ratios=heights)
-    whole, bars, *maps = rows
+    parts: Any = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)
+    rows = iter(parts[:, 0])
+    whole = next(rows)
     whole.suptitle(f"Explanation of the forecast of {explanation.title}", fontsize=13)
     _draw_time(whole, explanation)
-    _draw_bars(bars.subplots(), covariates)
-    for below, one in zip(maps, explanation.maps, strict=True):
+    if experts is not None:
+        draw_experts(next(rows), experts, lambda axis: _name_leads(axis, explanation))
+    _draw_bars(next(rows).subplots(), covariates)
+    for below, one in zip(rows, explanation.maps, strict=True):
         below.suptitle(
             f"{_TITLES[one.part]}, layer {one.layer} ({one.kind})", fontsize=10, x=0.01, ha="left"
         )
@@ -83,14 +101,20 @@ def _notes(explanation: Explanation) -> list[str]:
     forecast, model = explanation.forecast, explanation.model
     length, steps = len(explanation.history), len(explanation.time)
     masked = sum(not token.seen for token in explanation.context)
+    tokens = (
+        f" {len(explanation.context)} context tokens of {model.patch} steps ({masked} without an "
+        f"observation), {len(explanation.horizon)} horizon tokens of {model.decoder_patch}; "
+        f"{model.heads} heads."
+    )
     lines = [
         f"Cutoff {explanation.span(length - 1, length)}; horizon of {steps - length} steps, until "
-        f"{explanation.span(steps - 1, steps)}. {len(explanation.context)} context tokens of "
-        f"{model.patch} steps ({masked} without an observation), {len(explanation.horizon)} horizon "
-        f"tokens of {model.decoder_patch}; {model.heads} heads."
+        f"{explanation.span(steps - 1, steps)}." + tokens * bool(explanation.maps)
     ]
     if explanation.network:
         lines.append(f"{explanation.network[0].upper()}{explanation.network[1:]}.")
+    if explanation.without_maps:
+        lines.append(f"{explanation.without_maps}.")
+        return lines + _of_truth(forecast)
     kinds = {one.kind for one in explanation.maps}
     lines += [words for kind, words in _KINDS.items() if kind in kinds]
     if model.decoder == "autoregressive":
@@ -103,9 +127,13 @@ def _notes(explanation: Explanation) -> list[str]:
             "Channels attend to each other in every layer: maps between channels are means over "
             "tokens. Rollout follows time within this channel and leaves out what came from others."
         )
-    if forecast.actual is not None:
-        lines.append("The table holds the truth of these steps: it was not shown to the model.")
-    return lines
+    return lines + _of_truth(forecast)
+
+
+def _of_truth(forecast: Forecast) -> list[str]:
+    if forecast.actual is None:
+        return []
+    return ["The table holds the truth of these steps: it was not shown to the model."]
 
 
 def _draw_time(figure: FigureBase, explanation: Explanation) -> None:
@@ -133,9 +161,12 @@ def _draw_forecast(axis: Axes, explanation: Explanation) -> None:
     forecast, channel, length = explanation.forecast, explanation.channel, len(explanation.history)
     past, leads = np.arange(length), np.arange(length, len(explanation.time))
     axis.plot(past, explanation.history, color=VALUES, linewidth=1.1, label="history")
-    draw_band(axis, leads, forecast.quantiles[0, :, channel], forecast.levels)
+    shown = np.arange(len(leads))
+    if len(leads) == 1:  # a single point has no line and no band
+        leads, shown = leads + np.array([-0.5, 0.5]), np.array([0, 0])
+    draw_band(axis, leads, forecast.quantiles[0, shown, channel], forecast.levels)
     if forecast.actual is not None:
-        axis.plot(leads, forecast.actual[0, :, channel], color=TRUTH, linewidth=1.1, label="actual")
+        axis.plot(leads, forecast.actual[0, shown, channel], color=TRUTH, linewidth=1.1, label="actual")
     axis.legend(frameon=False, fontsize=8, loc="upper left", ncols=5)
 
 
@@ -165,9 +196,12 @@ def _draw_bars(axis: Axes, shown: Sequence[Importance]) -> None:
     axis.bar_label(bars, texts, padding=4, fontsize=8)
     axis.set_xlim(0, 1.3 * max((one.change for one in shown), default=0.0) or 1.0)
     axis.invert_yaxis()
-    axis.set_title(
-        f"importance: mean change of the forecast without each covariate or cycle, {_UNIT}", **TITLE
-    )
+    title = f"importance: mean change of the forecast without each covariate or cycle, {_UNIT}"
+    if not any(one.change for one in shown):
+        title = "importance: no covariate or cycle of the calendar changes this forecast"
+        axis.set_xticks([])
+        axis.spines["bottom"].set_visible(False)
+    axis.set_title(title, **TITLE)
 
 
 def _draw_maps(figure: FigureBase, explanation: Explanation, one: AttentionMap) -> None:
@@ -205,6 +239,16 @@ def _name_steps(
     text, count = explanation.forecast.panel.calendar.text, len(steps)
     places = sorted({round(float(n)) for n in np.linspace(0, count - 1, min(count, most))})
     put(places, [text(int(explanation.time[steps[n]])) for n in places])
+
+
+def _name_leads(axis: Axes, explanation: Explanation) -> None:
+    """Names leads, counted from 1 on the axis, by their times."""
+    length, steps = len(explanation.history), len(explanation.time)
+
+    def put(places: list[int], names: list[str]) -> None:
+        axis.set_xticks([place + 1 for place in places], names)
+
+    _name_steps(put, explanation, range(length, steps), 3)
 
 
 def _short(name: str) -> str:

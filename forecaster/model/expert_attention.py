@@ -117,7 +117,10 @@ class ExpertAttention(nn.Module):
 
     def forward(self, evidence: Evidence) -> Answer:
         """Returns the changes of weights, center and bands."""
-        tokens = tokens_of(evidence, self.solved)
+        return self.answer(tokens_of(evidence, self.solved))
+
+    def answer(self, tokens: Tokens) -> Answer:
+        """Returns the same of the features of all tokens."""
         methods = self.method.weight[self.methods]  # [E, D]
         experts = self.expert_input(tokens.experts) + methods
         row = self.row_input(tokens.row)[:, None]
@@ -165,17 +168,28 @@ class ExpertAttention(nn.Module):
         # From the center on: weights that sum to 1 but for rounding would move a constant.
         weights = logits.softmax(dim=-1)
         center = lead.center + (weights * (forecasts - lead.center[..., None])).sum(dim=-1)
-        by_gap, by_size, of_size, of_disagreement, of_width = answer.lead_slopes.mT[..., None]
+        of_size, of_disagreement, of_width = answer.lead_slopes[:, 2:].mT[..., None]
         size = lead.gap.abs()
         if corrected:
-            correction = answer.correction @ interpolated.T + by_gap * lead.gap + by_size * size
-            center = center + evidence.spread[:, None] * correction
+            center = center + self.correction(evidence, answer, lead, interpolated)
         widening = answer.widening @ interpolated.T  # [R, P] @ [P, H]
         widening = widening + of_size * size + of_disagreement * lead.disagreement
         widening = widening + of_width * width.log()
         unit = evidence.unit[:, None] * width * widening.clamp(max=_MOST_WIDENING).exp()
         around = offsets(interpolated @ answer.steps)
         return center[..., None] + unit[..., None] * around
+
+    def correction(
+        self,
+        evidence: Evidence,
+        answer: Answer,
+        lead: Lead,
+        interpolated: Float[Tensor, "H P"],
+    ) -> Float[Tensor, "R H"]:
+        """Returns what is added to the weighted mean of the forecasts, scaled units."""
+        by_gap, by_size = answer.lead_slopes[:, :2].mT[..., None]
+        correction = answer.correction @ interpolated.T + by_gap * lead.gap + by_size * lead.gap.abs()
+        return evidence.spread[:, None] * correction
 
     def logits(
         self,

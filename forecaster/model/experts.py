@@ -32,7 +32,7 @@ from forecaster.model.channels import few_categories, fold, indicators, last_ste
 from forecaster.model.closed_forms import LEVEL_SEASONS, ClosedForms, values_at
 from forecaster.model.embedding import Shape
 from forecaster.model.evidence import Evidence, interpolation, phase_widths, positions, recent_steps
-from forecaster.model.expert_attention import ExpertAttention
+from forecaster.model.expert_attention import Answer, ExpertAttention, Lead
 from forecaster.model.linear import HARMONICS, Cutoffs, LinearForecast
 from forecaster.model.positions import phase_sinusoids
 from forecaster.model.scaling import ContextScaler, Scale
@@ -342,10 +342,26 @@ class Experts(nn.Module):
     def weights(self, pool: Pool) -> Float[Tensor, "R H E"]:
         """Returns the weights of the experts; they sum to 1, and an expert that is not available has 0."""
         attention, evidence = self.attention, pool.evidence
+        return self.weighed(evidence, attention(evidence), attention.lead(evidence, pool.forecasts))
+
+    def weighed(self, evidence: Evidence, answer: Answer, lead: Lead) -> Float[Tensor, "R H E"]:
+        """Returns the same of an answer of attention."""
+        logits = self.attention.logits(evidence, answer, lead, self._interpolation)
+        return logits.softmax(dim=-1)
+
+    def correction(self, pool: Pool) -> Float[Tensor, "R H"]:
+        """Returns what attention adds to the weighted mean of the experts, scaled units."""
+        attention, evidence = self.attention, pool.evidence
         lead = attention.lead(evidence, pool.forecasts)
-        return attention.logits(evidence, attention(evidence), lead, self._interpolation).softmax(
-            dim=-1
-        )
+        if not self._corrected(None):
+            return torch.zeros_like(lead.center)
+        return attention.correction(evidence, attention(evidence), lead, self._interpolation)
+
+    def _corrected(self, only: Expert | None) -> bool:
+        """Whether the weighted mean of the experts, or one of them, is corrected."""
+        single = only or (self.names[0] if len(self.names) == 1 else None)
+        # One expert alone is what was asked for; that of counts is a mean, and no median.
+        return single in (None, "tsb")
 
     def quantiles(
         self, pool: Pool, inputs: Inputs, only: Expert | None = None
@@ -354,14 +370,12 @@ class Experts(nn.Module):
         evidence = pool.evidence
         if only is not None:
             evidence = evidence.of_one(self.names.index(only))
-        single = only or (self.names[0] if len(self.names) == 1 else None)
         quantiles = self.attention.quantiles(
             evidence,
             pool.forecasts,
             pool.width,
             self._interpolation,
-            # One expert alone is what was asked for; that of counts is a mean, and no median.
-            corrected=single in (None, "tsb"),
+            corrected=self._corrected(only),
         )
         quantiles = at_levels(quantiles, self.levels)
         cold = self.cold(inputs)

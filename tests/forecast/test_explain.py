@@ -1,6 +1,7 @@
 """What an explanation shows is what the model does, of the right series, in files that stand alone."""
 
 import re
+from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 
@@ -19,7 +20,16 @@ from forecaster.windows.store import WindowStore
 
 @cache
 def explained() -> fc.Explanation:
-    return tiny.model().explain(tiny.shop(), only="b", future=tiny.prices())
+    return with_network(tiny.model()).explain(tiny.shop(), only="b", future=tiny.prices())
+
+
+def with_network(model: fc.Forecaster, weight: float = 0.5) -> fc.Forecaster:
+    """The model with another weight of the network."""
+    artifact = replace(model.artifact, ensemble=deepcopy(model.artifact.ensemble))
+    for network in artifact.ensemble.networks:
+        if network.experts is not None:
+            network.network_weight.fill_(weight)
+    return fc.Forecaster(artifact)
 
 
 def shares(rng, *axes):
@@ -63,7 +73,8 @@ def test_rollout_is_the_product_of_one_matrix_per_attention_over_all_tokens():
 
 
 def test_the_forecast_shown_is_the_one_that_predict_gives():
-    found, expected = explained(), tiny.ahead()
+    found = explained()
+    expected = with_network(tiny.model()).predict(tiny.shop(), future=tiny.prices())
     assert found.title == "b · sales" and found.forecast.panel.series_names == ["b"]
     np.testing.assert_allclose(found.forecast.quantiles[0], expected.quantiles[1], rtol=1e-5)
     assert np.array_equal(found.forecast.time[0], expected.time[1])
@@ -82,7 +93,7 @@ def test_tokens_lie_at_their_true_times():
 
 def test_a_series_shorter_than_the_context_has_masked_tokens_that_nobody_takes_from():
     short = tiny.plain().filter((pl.col("store") != "c") | (pl.col("date") >= tiny.day(88)))
-    found = tiny.plain_model().explain(short, only="c")
+    found = with_network(tiny.plain_model()).explain(short, only="c")
     assert [token.seen for token in found.context] == [False, False, True, True]
     first = found.context[0].start
     assert found.span(first, first + 1) == str(tiny.day(72)), (
@@ -115,9 +126,10 @@ def test_hiding_each_thing_in_one_batch_is_forecasting_anew_without_it():
     }
     values = table["sales"].to_numpy()[-scaled:]
     cutoff = str(tiny.day(99))
-    base = tiny.model().predict(table, future=tiny.prices(stores=("b",)), cutoff=cutoff).median
+    model = with_network(tiny.model())
+    base = model.predict(table, future=tiny.prices(stores=("b",)), cutoff=cutoff).median
     for name, other in hidden.items():
-        without = tiny.model().predict(other, future=tiny.prices(stores=("b",)), cutoff=cutoff).median
+        without = model.predict(other, future=tiny.prices(stores=("b",)), cutoff=cutoff).median
         (one,) = [one for one in found.importance if found.name(one) == name]
         expected = np.abs(without - base).mean() / values.std()
         assert one.change == pytest.approx(expected, rel=1e-3, abs=1e-6), name
@@ -155,14 +167,16 @@ def test_the_covariate_that_the_target_is_made_of_matters_most():
 
 def test_the_truth_is_shown_where_the_table_has_it_and_raises_no_forecast():
     cutoff = str(tiny.day(80))
-    found = tiny.plain_model().explain(tiny.plain(), only="a", cutoff=cutoff)
+    model = with_network(tiny.plain_model())
+    found = model.explain(tiny.plain(), only="a", cutoff=cutoff)
     sales = tiny.plain().filter(pl.col("store") == "a")["sales"].to_numpy()
     np.testing.assert_allclose(found.forecast.actual[0, :, 0], sales[81:88], rtol=1e-6)
     assert all(one.loss is not None for one in found.importance)
     later = tiny.plain().with_columns(
         sales=pl.when(pl.col("date") > tiny.day(80)).then(-77.0).otherwise(pl.col("sales"))
     )
-    other = tiny.plain_model().explain(later, only="a", cutoff=cutoff)
+    other = model.explain(later, only="a", cutoff=cutoff)
+    assert found.maps
     for one, twin in zip(found.maps, other.maps, strict=True):
         assert tiny.bits(one.weights) == tiny.bits(twin.weights)
     assert [one.change for one in found.importance] == [one.change for one in other.importance]
@@ -178,7 +192,7 @@ VARIANTS = {
 @pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS)
 def test_every_kind_of_model_can_be_explained(settings):
     config = tiny.config_with(**settings)
-    model = fc.fit(tiny.shop(60), horizon=7, known="price", config=config, quiet=True)
+    model = with_network(fc.fit(tiny.shop(60), horizon=7, known="price", config=config, quiet=True))
     found = model.explain(tiny.shop(60), only="a", future=tiny.prices(60))
     expected = model.predict(tiny.shop(60), future=tiny.prices(60)).median[0]
     np.testing.assert_allclose(found.forecast.median[0], expected, rtol=1e-4)
@@ -254,9 +268,22 @@ def test_of_several_members_the_weightiest_is_looked_into():
     members = [first.ensemble.members[0], second.ensemble.members[0]]
     ensemble = type(first.ensemble)(members, [0.3, 0.7]).eval()
     both: Artifact = replace(first, ensemble=ensemble)
-    found = fc.Forecaster(both).explain(tiny.plain(), only="a")
-    alone = fc.Forecaster(second).explain(tiny.plain(), only="a")
+    found = with_network(fc.Forecaster(both)).explain(tiny.plain(), only="a")
+    alone = with_network(fc.Forecaster(second)).explain(tiny.plain(), only="a")
     assert tiny.bits(found.maps[0].weights) == tiny.bits(alone.maps[0].weights)
+
+
+def test_the_member_looked_into_is_one_whose_network_has_a_weight():
+    artifact = with_network(tiny.plain_model()).artifact
+    members = [
+        *deepcopy(artifact.ensemble).members,
+        *with_network(fc.Forecaster(_other_plain()), 0).artifact.ensemble.members,
+    ]
+    ensemble = type(artifact.ensemble)(members, [0.3, 0.7]).eval()
+    found = fc.Forecaster(replace(artifact, ensemble=ensemble)).explain(tiny.plain(), only="a")
+    alone = fc.Forecaster(artifact).explain(tiny.plain(), only="a")
+    assert tiny.bits(found.maps[0].weights) == tiny.bits(alone.maps[0].weights)
+    assert found.experts is not None and found.experts.share == pytest.approx(0.85)
 
 
 def _other_plain() -> Artifact:

@@ -1,0 +1,225 @@
+"""Attention over experts behind one forecast: their weights at each lead, and which evidence moved them.
+
+Of an ensemble, everything is the mean of the members by their weights.
+
+Axes: H lead · E expert · G group of evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from forecaster.errors import number_of
+from forecaster.forecast.forecast import Forecast
+from forecaster.forecast.result import Result
+from forecaster.model.ablation import (
+    BIAS,
+    ERRORS,
+    FORECASTS,
+    GROUPS,
+    LENGTHS,
+    RECENT_STEPS,
+    weights_without,
+)
+from forecaster.model.ensemble import Ensemble
+from forecaster.model.network import Network
+from forecaster.panel.frames import PolarsFrame
+from forecaster.panel.panel import Panel
+from forecaster.windows.batch import Inputs
+
+Floats = NDArray[np.float64]
+_NAMED = 3  # of the experts, in a line
+_WORDS = {
+    ERRORS: "the errors of all experts at earlier cutoffs",
+    BIAS: "the bias of the experts at earlier cutoffs",
+    FORECASTS: "how the forecasts of the experts differ",
+    RECENT_STEPS: "the recent steps",
+    LENGTHS: "the season and the length of the history",
+}
+
+
+@dataclass(frozen=True, repr=False)
+class ExpertWeights(Result):
+    """The experts behind the forecast of one channel of one series, before calibration and bounds.
+
+    `without` says which evidence moved the weights: one group of what attention reads is removed at a time,
+    its features set to 0, and the weights are computed again. It describes this forecast, and no cause: two
+    groups that say the same each look unimportant.
+    """
+
+    forecast: Forecast
+    """Of this series alone."""
+    channel: int
+    """Number of the channel."""
+    names: tuple[str, ...]
+    """[E]"""
+    weights: Floats
+    """[H, E] at each lead; they sum to 1."""
+    before: Floats
+    """[E] by the errors at earlier cutoffs alone, before attention; they sum to 1."""
+    error: Floats
+    """[E] mean absolute error at earlier cutoffs, data units; NaN = no such cutoff is known."""
+    forecasts: Floats
+    """[H, E] data units."""
+    available: NDArray[np.bool_]
+    """[E] whether the history suffices for an expert, and it is one of such channels."""
+    correction: Floats
+    """[H] what attention adds to the weighted mean of the forecasts, data units."""
+    without: dict[str, Floats]
+    """[E] mean weights over leads without each group of evidence: errors, bias, forecasts, recent steps,
+    season and length."""
+    share: float
+    """Of the experts in the forecast; the rest is the network's."""
+
+    @property
+    def panel(self) -> Panel:
+        """The series."""
+        return self.forecast.panel
+
+    @property
+    def mean(self) -> Floats:
+        """[E] mean weights over leads."""
+        return self.weights.mean(axis=0)
+
+    @property
+    def order(self) -> list[int]:
+        """Numbers of the experts, the largest mean weight first."""
+        return np.argsort(-self.mean, kind="stable").tolist()
+
+    @property
+    def rows(self) -> PolarsFrame:
+        """A polars frame with a row per (expert, lead), in that order."""
+        horizon, count = self.weights.shape
+        cells = count * horizon
+        return self.panel.frame(
+            np.zeros(cells, dtype=np.int64),
+            np.tile(self.forecast.time[0], count),
+            cutoff=np.repeat(self.forecast.cutoff, cells),
+            lead=np.tile(np.arange(1, horizon + 1, dtype=np.int32), count),
+            channel=np.full(cells, self.channel),
+            expert=np.repeat(np.array(self.names, dtype=object), horizon),
+            weight=self.weights.T.reshape(-1),
+            forecast=self.forecasts.T.reshape(-1),
+            before=np.repeat(self.before, horizon),
+            error=np.repeat(self.error, horizon),
+            available=np.repeat(self.available, horizon),
+        )
+
+    @property
+    def report(self) -> str:
+        """What a planner has to know: who forecasts, and what their weights rest on."""
+        first, mean = self.order[0], self.mean
+        named = [f"{self.names[n]} {100 * mean[n]:.0f} %" for n in self.order[:_NAMED] if mean[n] > 0]
+        if left := int((mean > 0).sum()) - len(named):
+            named.append(number_of(left, "other"))
+        part = "The forecast is" if self.share == 1 else f"{100 * self.share:.0f} % of the forecast is"
+        if len(self.names) == 1:
+            return f"{part} that of one expert, {self.names[0]}."
+        name = self.names[first]
+        group = max(GROUPS, key=lambda one: abs(mean[first] - self.without[one][first]))
+        without = self.without[group][first]
+        verb = "raised" if without <= mean[first] else "lowered"
+        return (
+            f"{part} a weighted mean of {', '.join(named)}. By errors at earlier cutoffs alone {name} "
+            f"has {100 * self.before[first]:.0f} %; its weight is {verb} most by {_WORDS[group]} (without: "
+            f"{100 * without:.0f} %). Attention adds {self._corrections} to the mean."
+        )
+
+    @property
+    def _corrections(self) -> str:
+        """The least and the largest correction, in words."""
+        ends = [f"{end:+.3g}" for end in (self.correction.min(), self.correction.max())]
+        return " to ".join(dict.fromkeys(ends)).replace("-", "\N{MINUS SIGN}")
+
+
+def expert_weights(
+    ensemble: Ensemble, inputs: Inputs, forecast: Forecast, channel: int
+) -> ExpertWeights | None:
+    """Returns the experts behind one forecast; None where the networks have none.
+
+    Args:
+        ensemble: makes the forecast.
+        inputs: its window.
+        forecast: of this series alone.
+        channel: number of the channel.
+    """
+    experts = ensemble.networks[0].experts
+    if experts is None:
+        return None
+    members = [_of_member(network, inputs, channel) for network in ensemble.networks]
+    network_weights = network_shares(ensemble, inputs, channel)
+
+    def mean(part: Callable[[_Member], Tensor]) -> Floats:
+        stacked = torch.stack([part(one) for one in members], dim=-1).double()
+        return (stacked @ torch.tensor(ensemble.weights, dtype=torch.float64)).numpy()
+
+    without = mean(lambda one: one.without)
+    return ExpertWeights(
+        forecast=forecast,
+        channel=channel,
+        names=tuple(experts.names),
+        weights=mean(lambda one: one.weights),
+        before=mean(lambda one: one.before),
+        error=mean(lambda one: one.error),
+        forecasts=mean(lambda one: one.forecasts),
+        available=members[0].available.numpy(),
+        correction=mean(lambda one: one.correction),
+        without=dict(zip(GROUPS, without, strict=True)),
+        share=1 - sum(network_weights),
+    )
+
+
+def network_shares(ensemble: Ensemble, inputs: Inputs, channel: int) -> list[float]:
+    """Returns the share of the network of each member in the forecast of a channel of one window."""
+    return [
+        weight * _network_weight(network, inputs, channel)
+        for network, weight in zip(ensemble.networks, ensemble.weights, strict=True)
+    ]
+
+
+class _Member(NamedTuple):
+    """The experts of one member."""
+
+    weights: Tensor
+    before: Tensor
+    error: Tensor
+    forecasts: Tensor
+    available: Tensor
+    correction: Tensor
+    without: Tensor
+
+
+def _of_member(network: Network, inputs: Inputs, channel: int) -> _Member:
+    experts = network.experts
+    assert experts is not None
+    scale = network.scale(inputs)
+    pool = network.pool(inputs, scale)
+    evidence, unit = pool.evidence, scale.scale[0, channel]
+    # One window: its rows are its channels, [C, H, E] → [1, H, C, E].
+    forecasts = scale.invert(pool.forecasts.transpose(0, 1)[None])
+    known = evidence.cutoffs[channel] > 0
+    return _Member(
+        weights=experts.weights(pool)[channel],
+        before=evidence.weights[channel],
+        error=torch.where(known, evidence.error[channel] * unit, torch.nan),
+        forecasts=forecasts[0, :, channel],
+        available=evidence.available[channel],
+        correction=experts.correction(pool)[channel] * unit,
+        without=weights_without(experts, pool)[:, channel].mean(dim=1),
+    )
+
+
+def _network_weight(network: Network, inputs: Inputs, channel: int) -> float:
+    if network.experts is None:
+        return 1.0
+    # Of a short history the experts alone forecast.
+    if network.brief(inputs)[0, channel]:
+        return 0.0
+    return float(network.network_weight[inputs.channel[0, channel]])
