@@ -256,8 +256,9 @@ def told(
         ]
         ratios.append(losses[0] / losses[1])
         quantiles, truth = forecast(attention, batch.rows.evidence), batch.rows.truth
-        counts, zero = batch.rows.evidence.counts, batch.rows.evidence.zero
-        quantiles = quantiles.maximum(torch.where(counts, zero, -torch.inf)[:, None, None])
+        evidence = batch.rows.evidence
+        least = torch.where(evidence.counts, evidence.zero, -torch.inf)
+        quantiles = quantiles.maximum(least[:, None, None])
         known = ~truth.isnan()
         within = (truth >= quantiles[..., 0]) & (truth <= quantiles[..., -1])
         inside.append(float(within[known].float().mean()))

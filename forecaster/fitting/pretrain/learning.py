@@ -29,7 +29,7 @@ from forecaster.fitting.pretrain.expert_rows import ExpertRows
 from forecaster.model.evidence import POSITIONS, Evidence
 from forecaster.model.expert_attention import LEVELS, METHODS, SOLVED, ExpertAttention, mixed
 from forecaster.model.heads import pinball
-from forecaster.model.learner import Learner
+from forecaster.model.learner import KeepBest, Learner
 from forecaster.model.trainable import Losses
 
 REAL = 0.75
@@ -179,7 +179,7 @@ def learn(
     every: int = 250,
     after_step: Callable[[int], None] = lambda step: None,
 ) -> Learner[Pretrained]:  # type: ignore[type-var]
-    """Trains, or goes on from the newest checkpoint of a folder; the averaged weights are `average`.
+    """Trains, or goes on from the newest checkpoint of a folder; the averaged weights of its best validation are `average`.
 
     Args:
         rows: of all tables.
@@ -195,6 +195,7 @@ def learn(
     config = FitPlan(steps=steps, batch_size=ROWS, learning_rate=RATE, weight_decay=DECAY)
     names = [table.name for table in tables]
     learner = Learner(Pretrained(), config, names)  # type: ignore[type-var]
+    best = KeepBest(patience=None)
     saving = ModelCheckpoint(
         folder,
         filename="last",
@@ -215,7 +216,7 @@ def learn(
             num_sanity_val_steps=0,
             gradient_clip_val=1.0,
             logger=False,
-            callbacks=[saving, _Told(steps, after_step)],
+            callbacks=[best, saving, _Told(steps, after_step)],
             enable_progress_bar=False,
             enable_model_summary=False,
         )
@@ -227,6 +228,8 @@ def learn(
             ckpt_path=newest if newest.exists() else None,
             weights_only=True,
         )
+    if best.weights is not None:
+        learner.average.load_state_dict(best.weights)
     return learner
 
 
