@@ -64,7 +64,12 @@ MADE_CLOCKS = (
     Clock("D", 7, 0, (14,)),
     Clock("D", 7, 365, (30,)),
     Clock("h", 24, 168, (24,)),
+    Clock("30min", 48, 0, (48,)),
+    Clock("15min", 96, 0, (48,)),
+    Clock("10min", 144, 0, (48,)),
+    Clock("5min", 288, 0, (96,)),
 )
+# Of other steps six seasons.
 MADE_LENGTHS = {"Y": 45, "Q": 70, "M": 160, "W": 260, "D": 500, "h": 800}
 MADE = 40
 """Series of a made table."""
@@ -117,10 +122,11 @@ def main() -> None:
 
 def real_tables(series: Sequence[RealSeries]) -> Iterator[Table]:
     """Yields the tables of the corpus: chunks of each source, at one of its horizons in turn."""
-    by_source: dict[tuple[str, str], list[RealSeries]] = {}
+    by_source: dict[tuple[str, str, str], list[RealSeries]] = {}
     for one in series:
-        by_source.setdefault((one.source, one.step), []).append(one)
-    for (source, step), members in sorted(by_source.items()):
+        dates = "undated" if one.start is None else "dated"
+        by_source.setdefault((one.source, one.step, dates), []).append(one)
+    for (source, step, dates), members in sorted(by_source.items()):
         clock = CLOCKS[step]
         chunks = [members[start : start + CHUNK] for start in range(0, len(members), CHUNK)][:CHUNKS]
         held_out = int(hashlib.sha256(source.encode()).hexdigest(), 16) % HELD_OUT == 0
@@ -128,7 +134,7 @@ def real_tables(series: Sequence[RealSeries]) -> Iterator[Table]:
             for turn, horizon in enumerate(clock.horizons):
                 if len(chunks) > 1 and (turn - number) % len(clock.horizons):
                     continue
-                name = f"{source}-{step}-{number}-{horizon}".replace("/", "_").replace(" ", "_")
+                name = f"{source}-{step}-{dates}-{number}-{horizon}".replace("/", "_").replace(" ", "_")
                 yield Table(
                     name, source, clock, horizon, held_out, True, lambda chunk=chunk: cut(chunk)
                 )
@@ -157,7 +163,7 @@ def made_tables() -> Iterator[Table]:
         for place, clock in enumerate(MADE_CLOCKS):
             if about.seasonal and clock.season == 1:
                 continue
-            for seed in range(SEEDS):
+            for seed in range(SEEDS if clock.step in MADE_LENGTHS else 1):
                 name = f"made-{kind}-{clock.step}{clock.second}-{seed}"
                 yield Table(
                     name=name,
@@ -172,7 +178,7 @@ def made_tables() -> Iterator[Table]:
 
 def made(kind: str, clock: Clock, seed: int) -> list[RealSeries]:
     """Series of a made kind, of unlike lengths."""
-    length = MADE_LENGTHS[clock.step] if clock.second != 365 else 900
+    length = MADE_LENGTHS.get(clock.step, 6 * clock.season) if clock.second != 365 else 900
     shape = SeriesShape(MADE, length, clock.season, clock.second)
     values = make_series(kind, shape, seed)
     shortest = max(clock.horizons[0] * 3, 2 * clock.season, 12)

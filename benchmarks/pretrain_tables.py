@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from forecaster.fitting.pretrain.corpus import RealSeries, Values, leave_out
+from forecaster.fitting.pretrain.corpus import RealSeries, Values, coarser, leave_out
 
 SEED = 20261124
 """Of the draw of sealed groups."""
@@ -193,9 +193,11 @@ def kept_series(arguments: argparse.Namespace) -> tuple[list[RealSeries], str]:
             continue
         for table, series in reader(folder):
             tables.setdefault(group_of(table), []).extend(series)
-    everything = list(corpus(arguments.corpus))
-    kept, shared = leave_out(everything, tables)
-    lines.append(f"corpus: {len(everything):,} series, {len(kept):,} kept")
+    series = list(corpus(arguments.corpus))
+    longer = [one for finer in series for one in coarser(finer)]
+    kept, shared = leave_out([*series, *longer], tables)
+    counts = f"{len(series):,} series and {len(longer):,} of their sums over longer steps"
+    lines.append(f"corpus: {counts}, {len(kept):,} kept")
     for group, names in sorted(shared.items(), key=lambda item: -len(item[1])):
         if names:
             lines.append(f"  {group:24} {len(names):5,} left out, such as {names[0]}")

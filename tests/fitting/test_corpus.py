@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from forecaster.fitting.pretrain.corpus import RealSeries, leave_out, run_keys
+from forecaster.fitting.pretrain.corpus import RealSeries, coarser, leave_out, run_keys
 
 rng = np.random.default_rng(3)
 TABLE = rng.normal(100, 10, 80).round(4)
@@ -88,3 +88,15 @@ def test_series_that_a_table_holds_are_left_out_and_named_by_table():
     kept, shared = leave_out(whole, {"table": [TABLE], "empty": []})
     assert [series.name for series in kept] == ["other", "short"]
     assert shared == {"table": ["made/inches"]}
+
+
+def test_longer_steps_are_means_of_whole_ones_that_end_with_the_series():
+    values = np.arange(1.0, 100.0)
+    values[-1] = np.nan
+    (found,) = coarser(RealSeries("shop", "a", "M", values, np.datetime64("2000-01-01")))
+    assert (found.step, found.start, found.name) == ("Q", None, "a/Q")
+    assert len(found.values) == 33 and np.isnan(found.values[-1])
+    assert found.values[:2].tolist() == [2.0, 5.0]
+    assert coarser(RealSeries("shop", "a", "Q", values[:60], None)) == []
+    (ten, fifteen) = coarser(RealSeries("road", "a", "5min", np.arange(601.0), None))
+    assert (ten.step, fifteen.step) == ("10min", "15min") and fifteen.values[-1] == 599.0

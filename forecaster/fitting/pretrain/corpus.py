@@ -43,6 +43,36 @@ class RealSeries:
     """Of the first step; None where dates are made up."""
 
 
+COARSER = {
+    "5min": (("10min", 2), ("15min", 3)),
+    "30min": (("h", 2),),
+    "h": (("D", 24),),
+    "D": (("W", 7),),
+    "M": (("Q", 3),),
+    "Q": (("Y", 4),),
+}
+"""Longer steps that a series is summed up to, and how many of its own they have."""
+_FEWEST = 30
+"""Longer steps that make a series."""
+
+
+def coarser(series: RealSeries) -> list[RealSeries]:
+    """Returns the means of a series over longer steps, the last of them whole; dates are left out.
+
+    A week of sales is another lesson than its days. A step with a missing value is missing.
+    """
+    found = []
+    for step, count in COARSER.get(series.step, ()):
+        steps = len(series.values) // count
+        if steps < _FEWEST:
+            continue
+        blocks = series.values[-steps * count :].reshape(steps, count)
+        found.append(
+            RealSeries(series.source, f"{series.name}/{step}", step, blocks.mean(axis=1), None)
+        )
+    return found
+
+
 def leave_out(
     corpus: Iterable[RealSeries], tables: Mapping[str, Iterable[Values]]
 ) -> tuple[list[RealSeries], dict[str, list[str]]]:

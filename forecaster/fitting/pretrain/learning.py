@@ -38,6 +38,7 @@ ROWS = 256
 """Of a batch."""
 RATE, DECAY = 2e-3, 0.01
 _LEFT_OUT, _SOLVED_LEFT_OUT, _ALONE = 0.08, 0.4, 0.04
+_SMALL, _SMALL_LEFT_OUT = 0.12, 0.75
 _FAR = 20.0
 """Units of the row beyond which a loss grows as a logarithm: one broken series is no lesson."""
 
@@ -103,6 +104,9 @@ def left_out(batch: RowBatch, random: np.random.Generator) -> RowBatch:
     evidence = batch.rows.evidence
     available = evidence.available.numpy()
     chance = np.array([_SOLVED_LEFT_OUT if name in SOLVED else _LEFT_OUT for name in METHODS])
+    # Some pools are of a few experts, as those that are asked for by name.
+    small = random.random((len(available), 1)) < _SMALL
+    chance = np.where(small, _SMALL_LEFT_OUT, chance)
     drawn = np.where(available, random.random(available.shape), -1.0)
     # Of counts `tsb` alone is what is asked for most.
     tsb = METHODS.index("tsb")
