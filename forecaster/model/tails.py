@@ -12,6 +12,7 @@ Axes: Q quantile level asked for · K trained level.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cache
 from statistics import NormalDist
@@ -19,6 +20,7 @@ from statistics import NormalDist
 import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor
 
 from forecaster.model.expert_attention import LEVELS, MEDIAN
@@ -41,12 +43,13 @@ def tail(level: float) -> float:
 
     Linear in the logarithm of what lies beyond, as in an exponential tail.
     """
-    known = [(-np.log1p(-one), distance) for one, distance in TAIL.items()]
-    beyond = -np.log1p(-level)
-    (before, low), (last, high) = known[-2:]
-    if beyond > last:
-        return float(high + (high - low) * (beyond - last) / (last - before))
-    return float(np.interp(beyond, *zip(*known, strict=True)))
+    places = [-math.log1p(-one) for one in TAIL]
+    distances = [*TAIL.values()]
+    beyond = -math.log1p(-level)
+    if beyond > places[-1]:
+        slope = (distances[-1] - distances[-2]) / (places[-1] - places[-2])
+        return distances[-1] + slope * (beyond - places[-1])
+    return float(np.interp(beyond, places, distances))
 
 
 @cache
@@ -55,7 +58,7 @@ def _matrix(levels: tuple[float, ...]) -> list[list[float]]:
     return np.stack([_weights(level) for level in levels], axis=1).tolist()
 
 
-def _weights(level: float) -> np.ndarray:
+def _weights(level: float) -> NDArray[np.float64]:
     """[K] of the quantile at one level."""
     weights = np.zeros(len(LEVELS))
     outermost = 0 if level < 0.5 else len(LEVELS) - 1

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from forecaster.model.experts import truncated
 from forecaster.panel.build import open_panel
 from forecaster.panel.categories import with_categories
 from forecaster.panel.frames import frame_of
+from forecaster.panel.panel import Panel
 from forecaster.windows.batch import Inputs
 from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.index import even_draw
@@ -78,7 +79,8 @@ class ExpertRows(NamedTuple):
     truth: Tensor
     """[R, P] scaled units; NaN = missing."""
 
-    def __getitem__(self, rows: object) -> ExpertRows:  # type: ignore[override]
+    def at(self, rows: Tensor) -> ExpertRows:
+        """Returns some rows, by their numbers or a mask."""
         return ExpertRows(Evidence(*(part[rows] for part in self.evidence)), self.truth[rows])
 
 
@@ -136,16 +138,16 @@ def rows_of_table(
         evidence = network.pool(inputs, scale, batch.time).evidence
         rows = ExpertRows(_over_all(evidence, columns), truth)
         told = ~truth.isnan().all(dim=1) & evidence.seen.any(dim=1)
-        found.append(rows[told])
+        found.append(rows.at(told))
     return joined(found)
 
 
-def _panel(series: Sequence[RealSeries], clock: Clock, horizon: int):  # type: ignore[no-untyped-def]
+def _panel(series: Sequence[RealSeries], clock: Clock, horizon: int) -> tuple[Panel, Config]:
     """The table of some series; without true dates rows are numbered, and the seasons given."""
     names = np.repeat([str(number) for number in range(len(series))], [len(s.values) for s in series])
     values = np.concatenate([one.values for one in series])
-    columns: dict[str, object] = {"series": names, "y": values}
-    data: dict[str, object] = {"series": ("series",), "target": ("y",), "past": (), "static": ()}
+    columns: dict[str, Any] = {"series": names, "y": values}
+    data: dict[str, Any] = {"series": ("series",), "target": ("y",), "past": (), "static": ()}
     dated = all(one.start is not None for one in series)
     if dated:
         columns["time"] = np.concatenate([_dates(one, clock.step) for one in series])
@@ -154,8 +156,8 @@ def _panel(series: Sequence[RealSeries], clock: Clock, horizon: int):  # type: i
         columns["time"] = np.concatenate([np.arange(len(one.values)) for one in series])
         data |= {"time": "time", "season_length": clock.season}
         data["periods"] = tuple(m for m in (clock.season, clock.second) if m > 1)
-    config = Config(horizon=horizon, data=data, fit={"validation": None, "seed": 0})  # type: ignore[arg-type]
-    return open_panel(frame_of(columns), config.data), config  # type: ignore[arg-type]
+    config = Config(horizon=horizon, data=data, fit={"validation": None, "seed": 0})
+    return open_panel(frame_of(columns), config.data), config
 
 
 def _dates(series: RealSeries, step: str) -> np.ndarray:

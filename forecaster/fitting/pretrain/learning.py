@@ -170,7 +170,7 @@ class Draws(IterableDataset[RowBatch]):
 def batch_of(rows: ExpertRows, number: NDArray[np.int64], table: NDArray[np.int64]) -> RowBatch:
     """Returns some rows as a batch."""
     where = torch.from_numpy(number)
-    return RowBatch(rows[where], torch.from_numpy(table), where)
+    return RowBatch(rows.at(where), torch.from_numpy(table), where)
 
 
 def learn(
@@ -183,7 +183,7 @@ def learn(
     every: int = 250,
     after_step: Callable[[int], None] = lambda step: None,
 ) -> Learner[Pretrained]:  # type: ignore[type-var]
-    """Trains, or goes on from the newest checkpoint of a folder; the averaged weights of its best validation are `average`.
+    """Trains, or goes on from the newest checkpoint; `average` holds the averaged weights of the best validation.
 
     Args:
         rows: of all tables.
@@ -247,5 +247,5 @@ class _Told(pl.Callback):
         self._after_step(learner.global_step)
 
     def on_validation_end(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
-        step, loss = learner.curves["validation_loss"][-1]  # type: ignore[index]
+        step, loss = learner.curves["validation_loss"][-1]
         print(f"step {step:,} of {self._steps:,}: held-out loss {loss:.4f}", flush=True)
