@@ -1,4 +1,4 @@
-"""A model that nothing is fitted to: experts weighed by their errors at earlier cutoffs of each series alone.
+"""A model that nothing is fitted to: experts weighed by attention to their errors in each series alone.
 
 plan      lengths, season and pool of the table, as a fit resolves them; the network has weight 0
 counted   units of columns, channels of intermittent demand and positive ones, a level for series without history
@@ -85,7 +85,7 @@ def described(artifact: Artifact) -> Finding:
     read = {*(schema.known if solved else ()), *pool.drivers}
     unread = [name for name in (*schema.known, *schema.past) if name not in read]
     parts = [
-        f"{number_of(len(pool.experts), 'expert')} weighed by their errors in each series",
+        f"{number_of(len(pool.experts), 'expert')} weighed by attention to their errors in each series",
         f"frequency {schema.freq}",
         f"season assumed: {seasons + ' steps' if seasons else 'none'}",
     ]
