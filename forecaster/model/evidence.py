@@ -16,6 +16,7 @@ S step of the season.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -34,7 +35,7 @@ _SCATTER = 4.0
 """Cutoffs that the distance of neighbouring seasons counts as, in the unit. Error alone gave a WQL of .726
 (80 % bands held 70 %), scatter alone .720 (76 %), their mean .718 (76 %). With 1 in its place weights were learned
 that are worse on other tables: losses of rows that are easy counted more."""
-_PHASE_SEASONS = 3.0  # seasons of no difference between phases that are added to those seen
+_CHANCE = math.pi / 2 - 1  # variance of the size of a normal variable, over the square of its mean
 _LEAST_UNIT = 0.01  # spreads of the context
 _MOST_LOGIT = 30.0  # e⁻³⁰ of the largest weight is as good as none
 _TINY = 1e-6
@@ -160,9 +161,11 @@ def phase_widths(
 
     With dₚ the mean distance of values one season apart at phase p, over N seasons, and d that of all phases:
 
-        width = √(1 + N / (N + 3) · (dₚ / d − 1))
+        noise = (π/2 − 1) / N                           variance of dₚ/d of a normal distribution, by chance
+        shown = max(0, mean (dₚ/d − 1)² − noise)        what the phases differ by more than that
+        width = √(1 + shown / (shown + noise) · (dₚ/d − 1))
 
-    The root and the seasons that are added: what was quiet may not stay so.
+    Empirical Bayes; the root, because what was quiet may not stay so.
     """
     count = (min(memory, filled.shape[1]) - season) // season  # pairs of neighbouring seasons
     if season == 1 or count < 1:
@@ -176,6 +179,9 @@ def phase_widths(
     pairs = paired.unflatten(1, (count, season)).sum(dim=1)
     mean = by_phase / pairs.clamp(min=1)
     all_phases = by_phase.sum(dim=1, keepdim=True) / pairs.sum(dim=1, keepdim=True).clamp(min=1)
-    ratio = (mean + _TINY) / (all_phases + _TINY)
-    shrunk = 1 + pairs / (pairs + _PHASE_SEASONS) * (ratio - 1)
-    return shrunk.sqrt()
+    known = pairs > 0
+    apart = torch.where(known, (mean + _TINY) / (all_phases + _TINY) - 1, 0.0)
+    noise = _CHANCE * season / pairs.sum(dim=1, keepdim=True).clamp(min=1)  # [R, 1]
+    shown = apart.square().sum(dim=1, keepdim=True) / known.sum(dim=1, keepdim=True).clamp(min=1)
+    shown = (shown - noise).clamp(min=0)
+    return (1 + shown / (shown + noise) * apart).sqrt()
