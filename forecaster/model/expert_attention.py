@@ -202,10 +202,13 @@ class ExpertAttention(nn.Module):
     ) -> Float[Tensor, "R H E"]:
         """Returns the logarithms of the weights of the experts at each lead, but for a constant."""
         changes = interpolated @ answer.logits  # [H, P] @ [R, P, E]
-        size = lead.distance.abs()
-        gap, disagreement = lead.gap[..., None], lead.disagreement[..., None]
-        shown = torch.stack(torch.broadcast_tensors(lead.distance, size, gap, disagreement), dim=-1)
-        changes = changes + (shown * answer.slopes[:, None]).sum(dim=-1)  # [R, H, E, S] · [R, 1, E, S]
+        of_distance, of_size, of_gap, of_disagreement = answer.slopes[:, None].unbind(
+            dim=-1
+        )  # [R, 1, E]
+        changes = changes + of_distance * lead.distance + of_size * lead.distance.abs()
+        changes = (
+            changes + of_gap * lead.gap[..., None] + of_disagreement * lead.disagreement[..., None]
+        )
         return evidence.logits[:, None] + changes.clamp(-_MOST_LOGIT, _MOST_LOGIT)
 
     def lead(self, evidence: Evidence, forecasts: Float[Tensor, "R H E"]) -> Lead:
