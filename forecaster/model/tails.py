@@ -25,7 +25,7 @@ from torch import Tensor
 
 from forecaster.model.expert_attention import LEVELS, MEDIAN
 
-TAIL = {0.9: 0.0, 0.95: 0.325, 0.975: 0.648, 0.99: 1.08, 0.995: 1.43, 0.999: 2.32}
+TAIL = {0.9: 0.0, 0.95: 0.325, 0.975: 0.807, 0.99: 1.73, 0.995: 2.96, 0.999: 11.2}
 """Distance beyond the outermost quantile, by level; learned with the weights (`forecaster/weights`). Of a
 normal distribution: 0.28, 0.53, 0.82, 1.01, 1.41."""
 
