@@ -37,8 +37,8 @@ from forecaster.model.evidence import POSITIONS, RECENT, Evidence
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """Quantile levels that it was trained for."""
 MEDIAN = LEVELS.index(0.5)
-METHODS = get_args(Expert)
-"""Experts that have a token of their own."""
+METHODS: tuple[Expert, ...] = get_args(Expert)
+"""All experts there are; each has a token of its own."""
 SOLVED: frozenset[Expert] = frozenset({"linear", "arx"})
 """Experts that are solved on the rows of a table, and may read covariates."""
 WIDTH, HEADS, LAYERS = 48, 4, 2
@@ -101,14 +101,14 @@ class ExpertAttention(nn.Module):
 
     def __init__(self, names: Sequence[Expert]):
         super().__init__()
-        self.methods = [METHODS.index(name) for name in names]
+        self.names = tuple(names)
         self.solved = nn.Buffer(torch.tensor([name in SOLVED for name in names]), persistent=False)
         """[E] whether an expert is solved on the table, and may read what is known in advance."""
         experts, row, steps = FEATURES
         self.expert_input = nn.Linear(experts, WIDTH)
         self.row_input = nn.Linear(row, WIDTH)
         self.step_input = nn.Linear(steps, WIDTH)
-        self.method = nn.Embedding(len(METHODS), WIDTH)
+        self.method = nn.Embedding(len(self.names), WIDTH)
         self.place = nn.Parameter(torch.zeros(RECENT // _PATCH, WIDTH))
         self.layers = nn.ModuleList(SetLayer() for _ in range(LAYERS))
         self.norm = nn.LayerNorm(WIDTH)
@@ -121,8 +121,7 @@ class ExpertAttention(nn.Module):
 
     def answer(self, tokens: Tokens) -> Answer:
         """Returns the same of the features of all tokens."""
-        methods = self.method.weight[self.methods]  # [E, D]
-        experts = self.expert_input(tokens.experts) + methods
+        experts = self.expert_input(tokens.experts) + self.method.weight  # [R, E, D] + [E, D]
         row = self.row_input(tokens.row)[:, None]
         steps = self.step_input(tokens.steps) + self.place
         attended = torch.cat([row, experts, steps], dim=1)  # [R, N, D]
@@ -131,7 +130,7 @@ class ExpertAttention(nn.Module):
         for layer in self.layers:
             attended = layer(attended, seen)
         attended = self.norm(attended)
-        of_experts = self.expert_output(attended[:, 1 : 1 + len(self.methods)])  # [R, E, P + S]
+        of_experts = self.expert_output(attended[:, 1 : 1 + len(self.names)])  # [R, E, P + S]
         of_row = self.row_output(attended[:, 0])
         changes = of_row[:, :-_LEAD_SLOPES].unflatten(1, (POSITIONS, -1))
         return Answer(

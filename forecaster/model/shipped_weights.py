@@ -10,6 +10,7 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -20,15 +21,20 @@ from forecaster.model.expert_attention import ExpertAttention
 FILE = Path(__file__).resolve().parents[1] / "weights" / "expert_attention-1.safetensors"
 VERSION = "1"
 """Of features and network; weights of another one do not fit."""
+_METHOD = "method.weight"
 
 
 def load_shipped(attention: ExpertAttention, file: Path = FILE) -> None:
-    """Puts the weights of a file into a network.
+    """Puts the weights of a file into a network; an expert that it does not know has the mean token of all.
 
     Raises:
         ArtifactError: the file is missing, damaged, or of another version.
     """
-    weights = _read(file)
+    weights, names = _read(file)
+    tokens = dict(zip(names, weights[_METHOD], strict=True))
+    mean = weights[_METHOD].mean(dim=0)
+    own = [tokens.get(name, mean) for name in attention.names]
+    weights = weights | {_METHOD: torch.stack(own)}
     expected = {name: tuple(value.shape) for name, value in attention.state_dict().items()}
     found = {name: tuple(value.shape) for name, value in weights.items()}
     if found != expected:
@@ -40,11 +46,13 @@ def load_shipped(attention: ExpertAttention, file: Path = FILE) -> None:
 def save(attention: ExpertAttention, file: Path) -> None:
     """Writes the weights of a network."""
     weights = {name: value.contiguous() for name, value in attention.state_dict().items()}
-    save_file(weights, file, {"version": VERSION, "sha256": _digest(weights)})
+    about = {"version": VERSION, "experts": ",".join(attention.names), "sha256": _digest(weights)}
+    save_file(weights, file, about)
 
 
 @cache
-def _read(file: Path) -> dict[str, Tensor]:
+def _read(file: Path) -> tuple[dict[str, Tensor], list[str]]:
+    """The weights, and the experts of which they hold a token."""
     try:
         with safe_open(file, "pt") as content:
             about = content.metadata() or {}
@@ -57,7 +65,10 @@ def _read(file: Path) -> dict[str, Tensor]:
         raise _damaged(file, f"version {about.get('version')}")
     if about.get("sha256") != _digest(weights):
         raise _damaged(file, "other numbers than were written")
-    return weights
+    names = about.get("experts", "").split(",")
+    if _METHOD not in weights or len(weights[_METHOD]) != len(names):
+        raise _damaged(file, f"tokens of other experts than {len(names)}")
+    return weights, names
 
 
 def _digest(weights: dict[str, Tensor]) -> str:

@@ -14,7 +14,7 @@ from forecast import tiny
 import forecaster as fc
 from forecaster.api import without_fit
 from forecaster.forecast.card import model_card
-from forecaster.forecast.expert_plots import LEAST
+from forecaster.forecast.expert_plots import _shown
 from forecaster.forecast.expert_weights import ExpertWeights
 from forecaster.forecast.explain_page import explanation_page
 from forecaster.model.ablation import GROUPS, weights_without
@@ -145,7 +145,7 @@ def test_the_page_holds_the_weights_and_what_they_rest_on():
         "others",
     ):
         assert words in text
-    shown = [name for name, mean in zip(experts.names, experts.mean, strict=True) if mean >= LEAST]
+    shown = [experts.names[number] for number in _shown(experts)]
     assert 0 < len(shown) < len(experts.names) and all(name in text for name in shown)
 
 

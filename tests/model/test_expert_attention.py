@@ -193,9 +193,8 @@ def slow_answer(attention, tokens, row):
         return np.array([x * NormalDist().cdf(x) for x in vector])
 
     attended = [linear(attention.row_input, tokens.row[row].numpy())]
-    for number, method in enumerate(attention.methods):
-        own = linear(attention.expert_input, tokens.experts[row, number].numpy())
-        attended.append(own + attention.method.weight[method].numpy())
+    for number, method in enumerate(attention.method.weight.numpy()):
+        attended.append(linear(attention.expert_input, tokens.experts[row, number].numpy()) + method)
     for number, place in enumerate(attention.place.numpy()):
         attended.append(linear(attention.step_input, tokens.steps[row, number].numpy()) + place)
     seen = [True, *tokens.available[row].tolist(), *tokens.observed[row].tolist()]
@@ -364,11 +363,25 @@ def test_shipped_weights_are_small_and_those_of_another_version_or_damaged_are_r
             file.write_bytes(content)
         with pytest.raises(ArtifactError, match=rf"{name}.*version 1, found .*{reason}.*install"):
             load_shipped(attention, file)
+    unnamed = ExpertAttention(["naive", "drift"])
+    unnamed.names = ("naive",)
+    save(unnamed, tmp_path / "names.safetensors")
+    with pytest.raises(ArtifactError, match="tokens of other experts than 1"):
+        load_shipped(attention, tmp_path / "names.safetensors")
     narrower = ExpertAttention(["naive"])
     narrower.place = torch.nn.Parameter(torch.zeros(2, WIDTH))
     save(narrower, tmp_path / "shape.safetensors")
     with pytest.raises(ArtifactError, match="tensor place of another name or shape"):
         load_shipped(attention, tmp_path / "shape.safetensors")
+
+
+def test_an_expert_that_they_do_not_know_has_the_mean_token_of_all():
+    every = shipped(METHODS).method.weight
+    unknown = ExpertAttention(("naive", "drift")).requires_grad_(False)
+    unknown.names = ("naive", "next_year")
+    load_shipped(unknown)
+    found = unknown.method.weight
+    torch.testing.assert_close(found, torch.stack([every[0], every.mean(dim=0)]))
 
 
 def test_a_fit_changes_none_of_them():
