@@ -129,14 +129,17 @@ class ExpertWeights(Result):
         return (
             f"{part} a weighted mean of {', '.join(named)}. By errors at earlier cutoffs alone {name} "
             f"has {100 * self.before[first]:.0f} %; its weight is {verb} most by {_WORDS[group]} (without: "
-            f"{100 * without:.0f} %). Attention adds {self._corrections} to the mean."
+            f"{100 * without:.0f} %).{self._corrected}"
         )
 
     @property
-    def _corrections(self) -> str:
-        """The least and the largest correction, in words."""
+    def _corrected(self) -> str:
+        """The least and the largest correction, in words; nothing where there is none."""
+        if not self.correction.any():
+            return ""
         ends = [f"{end:+.3g}" for end in (self.correction.min(), self.correction.max())]
-        return " to ".join(dict.fromkeys(ends)).replace("-", "\N{MINUS SIGN}")
+        added = " to ".join(dict.fromkeys(ends)).replace("-", "\N{MINUS SIGN}")
+        return f" Attention adds {added} to the mean."
 
 
 def expert_weights(
