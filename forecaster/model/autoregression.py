@@ -8,9 +8,8 @@ Axes: R row, a channel of a window · T history · K step · J cutoff · L lead 
 
 from __future__ import annotations
 
-from itertools import accumulate
-
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -23,7 +22,7 @@ RIDGE = 2.0
 BOUND = 0.97
 """Most of a partial autocorrelation: with all of them below 1 an autoregression is stable."""
 LONGEST = 64
-"""Leads that are iterated; later ones decay: each is a few nodes of an exported graph."""
+"""Leads that are iterated; later ones decay."""
 DECAY = 0.95
 """Of a deviation from one lead after these to the next."""
 _STEPS = 128  # that the autocovariances are of, at most
@@ -64,19 +63,17 @@ def autoregression(
     count = (length[:, None] - season - shift).clamp(1, steps)  # [R, J]
     phi = coefficients(_autocovariances(deviation, shifts, steps), count)
     recent = before_cutoffs(deviation, shifts, min(ORDER, steps))
-    path = _iterated(phi, recent, min(max(leads) + 1, LONGEST))
+    path = _iterated(phi, recent, min(max(leads) + 1, LONGEST))  # [R, J, L]
     # Sums of geometric series: ŵ(64)·(0.95 + … ) after the last that is iterated.
     after = torch.tensor(
         [lead + 1 - LONGEST for lead in leads if lead >= LONGEST], device=length.device
     )
-    later = path[-1][..., None] * (
-        DECAY * (1 - DECAY**after) / (1 - DECAY) if season == 1 else DECAY**after
-    )
+    later = path[..., -1:] * (DECAY * (1 - DECAY**after) / (1 - DECAY) if season == 1 else DECAY**after)
     if season == 1:
-        path = [*accumulate(path)]
-        later = path[-1][..., None] + later
-    near = torch.stack([path[lead] for lead in leads if lead < LONGEST])  # [L, R, J]
-    return torch.cat([near.movedim(0, -1), later], dim=-1)  # leads rise
+        path = path.cumsum(dim=-1)
+        later = path[..., -1:] + later
+    near = path[..., [lead for lead in leads if lead < LONGEST]]
+    return torch.cat([near, later], dim=-1)  # leads rise
 
 
 def coefficients(
@@ -125,14 +122,21 @@ def _autocovariances(
 
 def _iterated(
     phi: list[Float[Tensor, "R J"]], recent: Float[Tensor, "R J p"], leads: int
-) -> list[Float[Tensor, "R J"]]:
-    """ŵ(1), ŵ(2), … from the last values."""
-    nothing = torch.zeros_like(phi[0])
-    path = [nothing] * ORDER + [*recent.unbind(dim=-1)]  # steps before the first are 0
-    first = len(path)
-    for _ in range(leads):
-        ahead = phi[0] * path[-1]
-        for lag, coefficient in enumerate(phi[1:], start=2):
-            ahead = torch.addcmul(ahead, coefficient, path[-lag])
-        path.append(ahead)
-    return path[first:]
+) -> Float[Tensor, "R J L"]:
+    """ŵ(1), ŵ(2), … from the last values, twice as many at each turn.
+
+    With the state xₕ = (ŵ(h), ŵ(h − 1), …) and the companion matrix A, xₕ₊₁ = A·xₕ:
+
+        x₁ … xₙ  ─▶  Aⁿ·(x₁ … xₙ) = xₙ₊₁ … x₂ₙ
+    """
+    # Steps before the first are 0.
+    latest = F.pad(recent, (ORDER - recent.shape[-1], 0)).flip(-1)  # [R, J, p]
+    # From numbers: torch's `eye` has no translation into ONNX.
+    places = [[float(row == column) for column in range(ORDER)] for row in range(ORDER - 1)]
+    shifted = torch.tensor(places, device=recent.device).expand(*phi[0].shape, -1, -1)
+    step = torch.cat([torch.stack(phi, dim=-1)[..., None, :], shifted], dim=-2)  # [R, J, p, p]
+    states = step @ latest[..., None]
+    while states.shape[-1] < leads:
+        states = torch.cat([states, step @ states], dim=-1)
+        step = step @ step
+    return states[..., 0, :leads]
