@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LEAST = 0.03
 """Mean weight of an expert with a row of its own."""
-_COLORS = (  # told apart without red and green: Paul Tol's "muted", dark beside light
+_COLORS = (  # distinct without red and green: Paul Tol's "muted", dark beside light
     "#332288", "#88ccee", "#117733", "#ddcc77", "#cc6677",
     "#44aa99", "#882255", "#aa4499", "#999933", "#661100",
 )  # fmt: skip

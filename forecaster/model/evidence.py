@@ -34,7 +34,7 @@ _SHARPNESS = 6.0
 _SCATTER = 4.0
 """Cutoffs that the distance of neighbouring seasons counts as, in the unit. Error alone gave a WQL of .726
 (80 % bands held 70 %), scatter alone .720 (76 %), their mean .718 (76 %). With 1 in its place weights were learned
-that are worse on other tables: losses of rows that are easy counted more."""
+that are worse on other tables (among other changes): losses of rows that are easy counted more."""
 _CHANCE = math.pi / 2 - 1  # variance of the size of a normal variable, over the square of its mean
 _LEAST_UNIT = 0.01  # spreads of the context
 _MOST_LOGIT = 30.0  # e⁻³⁰ of the largest weight is as good as none

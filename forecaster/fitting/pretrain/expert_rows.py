@@ -137,8 +137,8 @@ def rows_of_table(
         truth = scale.apply(batch.target)[:, leads, 0]
         evidence = network.pool(inputs, scale, batch.time).evidence
         rows = ExpertRows(_over_all(evidence, columns), truth)
-        told = ~truth.isnan().all(dim=1) & evidence.seen.any(dim=1)
-        found.append(rows.at(told))
+        observed = ~truth.isnan().all(dim=1) & evidence.seen.any(dim=1)
+        found.append(rows.at(observed))
     return joined(found)
 
 

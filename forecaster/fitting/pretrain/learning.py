@@ -80,17 +80,18 @@ class Pretrained(nn.Module):
         center = mixed(evidence.forecasts, evidence.weights[:, None])
         unit = evidence.unit[:, None]
         distance = _near((truth.nan_to_num() - center) / unit)
-        quantiles = forecast(self.attention, evidence)
-        # Counts are never negative: what lies below 0 is a point mass at 0, as in a forecast.
-        least = torch.where(evidence.counts, evidence.zero, -torch.inf)[:, None, None]
-        away = (torch.maximum(quantiles, least) - center[..., None]) / unit[..., None]
+        away = (forecast(self.attention, evidence) - center[..., None]) / unit[..., None]
         each = pinball(away, distance, torch.tensor(LEVELS)) * known
         return each.sum(dim=1), known.sum(dim=1).float()
 
 
 def forecast(attention: ExpertAttention, evidence: Evidence) -> Float[Tensor, "R P Q"]:
     """Returns the quantiles at the positions, scaled units."""
-    return attention.quantiles(evidence, evidence.forecasts, evidence.width, torch.eye(POSITIONS))
+    every = torch.eye(POSITIONS)
+    quantiles = attention.quantiles(evidence, evidence.forecasts, evidence.width, every)
+    # Counts are never negative: what lies below 0 is a point mass at 0.
+    least = torch.where(evidence.counts, evidence.zero, -torch.inf)
+    return torch.maximum(quantiles, least[:, None, None])
 
 
 def _near(distance: Tensor) -> Tensor:
@@ -220,7 +221,7 @@ def learn(
             num_sanity_val_steps=0,
             gradient_clip_val=1.0,
             logger=False,
-            callbacks=[best, saving, _Told(steps, after_step)],
+            callbacks=[best, saving, _Progress(steps, after_step)],
             enable_progress_bar=False,
             enable_model_summary=False,
         )
@@ -237,8 +238,8 @@ def learn(
     return learner
 
 
-class _Told(pl.Callback):
-    """Prints losses after each validation, and tells of each step."""
+class _Progress(pl.Callback):
+    """Prints losses after each validation, and calls back after each step."""
 
     def __init__(self, steps: int, after_step: Callable[[int], None]):
         self._steps, self._after_step = steps, after_step
