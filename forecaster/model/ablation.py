@@ -16,6 +16,7 @@ Axes: R row · H lead · E expert · V removed group.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -78,7 +79,7 @@ def weights_without(experts: Experts, pool: Pool) -> Float[Tensor, "V R H E"]:
     tokens = tokens_of(evidence, attention.solved)
     lead = attention.lead(evidence, pool.forecasts)
     none = Lead(*(torch.zeros_like(part) for part in lead))
-    unweighed = evidence._replace(missed=torch.zeros_like(evidence.missed))
+    unweighed = replace(evidence, missed=torch.zeros_like(evidence.missed))
     weights = [
         experts.weighed(
             unweighed if group == ERRORS else evidence,

@@ -17,7 +17,8 @@ S step of the season.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -41,8 +42,9 @@ _MOST_LOGIT = 30.0  # e⁻³⁰ of the largest weight is as good as none
 _TINY = 1e-6
 
 
-class Evidence(NamedTuple):
-    """What a row shows about its experts, scaled units."""
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What a row shows about its experts, scaled units; what follows from it is computed once."""
 
     forecasts: Tensor
     """[R, P, E] from the cutoff."""
@@ -75,52 +77,60 @@ class Evidence(NamedTuple):
         """Returns the evidence of one expert of the pool alone."""
         alone = torch.zeros_like(self.available)
         alone[:, expert] = True
-        return self._replace(available=alone)
+        return replace(self, available=alone)
 
-    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """Returns all fields by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def at(self, rows: Tensor | slice) -> Evidence:
+        """Returns the evidence of some rows, by their numbers or a mask."""
+        return Evidence(**{name: part[rows] for name, part in self.tensors().items()})
+
+    @cached_property
     def cutoffs(self) -> Float[Tensor, " R"]:
         """Earlier cutoffs whose truth is known, a partly known one as a fraction."""
         return self.known.sum(dim=(1, 2)) / self.known.shape[2]
 
-    @property
+    @cached_property
     def trust(self) -> Float[Tensor, " R"]:
         """n cutoffs count as n / (n + 1) of what they say."""
         return self.cutoffs / (self.cutoffs + 1)
 
-    @property
+    @cached_property
     def error(self) -> Float[Tensor, "R E"]:
         """Mean absolute error at earlier cutoffs; 0 where none is known."""
         cells = self.known.sum(dim=(1, 2)).clamp(min=1)
         return self.missed.abs().sum(dim=(1, 2)) / cells[:, None]
 
-    @property
+    @cached_property
     def least(self) -> Float[Tensor, "R 1"]:
         """Error of the best expert that is available."""
         return self.error.masked_fill(~self.available, torch.inf).amin(dim=1, keepdim=True)
 
-    @property
+    @cached_property
     def worse(self) -> Float[Tensor, "R E"]:
         """Error over the least − 1."""
         return (self.error + _TINY) / (self.least + _TINY) - 1
 
-    @property
+    @cached_property
     def logits(self) -> Float[Tensor, "R E"]:
         """Logarithms of the weights before attention: −6 · trust · worse, −∞ of what is not available."""
         logits = (-_SHARPNESS * self.trust[:, None] * self.worse).clamp(min=-_MOST_LOGIT)
         return logits.masked_fill(~self.available, -torch.inf)
 
-    @property
+    @cached_property
     def weights(self) -> Float[Tensor, "R E"]:
         """Weights before attention."""
         return self.logits.softmax(dim=1)
 
-    @property
+    @cached_property
     def spread(self) -> Float[Tensor, " R"]:
         """The unit of a row: the weighted error and, as if 4 cutoffs had it, the scatter. 0 of constants."""
         error = (self.weights * self.error).sum(dim=1)
         return (self.cutoffs * error + _SCATTER * self.scatter) / (self.cutoffs + _SCATTER)
 
-    @property
+    @cached_property
     def unit(self) -> Float[Tensor, " R"]:
         """`spread`, but at least a hundredth of that of the context: a constant is not certain."""
         return self.spread.clamp(min=_LEAST_UNIT)

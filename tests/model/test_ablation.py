@@ -1,5 +1,7 @@
 """What is removed is what a group holds; the weights are those of attention that never saw it."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from test_expert_attention import evidence_of, shipped
@@ -59,7 +61,7 @@ def test_a_removed_group_is_zero_and_all_other_features_stay(group):
 def test_bias_is_what_changes_with_the_sign_of_what_was_missed():
     """The sign of what was missed is in bias alone."""
     evidence = evidence_of()
-    flipped = evidence._replace(missed=-evidence.missed)
+    flipped = replace(evidence, missed=-evidence.missed)
     first, second = (tokens_of(one, shipped().solved).experts for one in (evidence, flipped))
     changed = ((first - second).abs() > 1e-6).flatten(0, 1).any(dim=0).tolist()
     assert [name == BIAS for name in OF_EXPERT] == changed
@@ -102,6 +104,6 @@ def test_weights_without_a_group_are_those_of_one_row_and_expert_at_a_time():
 
 def test_without_errors_an_untrained_attention_weighs_all_alike():
     evidence = evidence_of()
-    unweighed = evidence._replace(missed=torch.zeros_like(evidence.missed))
+    unweighed = replace(evidence, missed=torch.zeros_like(evidence.missed))
     alike = evidence.available / evidence.available.sum(dim=1, keepdim=True)
     torch.testing.assert_close(unweighed.weights, alike)

@@ -1,6 +1,7 @@
 """Attention over experts: the laws it keeps, against slow, obvious loops; its weights, levels and tails."""
 
 import math
+from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
@@ -83,7 +84,7 @@ def part(evidence, columns):
     pick = {
         name: getattr(evidence, name)[..., columns] for name in ("forecasts", "missed", "available")
     }
-    return evidence._replace(**pick)
+    return replace(evidence, **pick)
 
 
 def test_permuted_experts_give_the_same_forecast_and_their_own_weights():
@@ -100,7 +101,7 @@ def test_any_subset_forecasts_and_a_missing_expert_equals_a_masked_one():
         some = shipped([NAMES[number] for number in columns])
         masked = torch.zeros(len(NAMES), dtype=torch.bool)
         masked[columns] = True
-        whole = evidence._replace(available=evidence.available & masked)
+        whole = replace(evidence, available=evidence.available & masked)
         found = quantiles_of(some, part(evidence, columns))
         torch.testing.assert_close(found, quantiles_of(shipped(), whole))
         assert (found.diff(dim=-1) > 0).all()
@@ -109,17 +110,18 @@ def test_any_subset_forecasts_and_a_missing_expert_equals_a_masked_one():
 def test_what_a_masked_expert_and_an_unknown_error_hold_changes_nothing():
     evidence = evidence_of()
     absent = ~evidence.available[:, None]
-    wild = evidence._replace(forecasts=torch.where(absent, 1e6, evidence.forecasts))
+    wild = replace(evidence, forecasts=torch.where(absent, 1e6, evidence.forecasts))
     torch.testing.assert_close(quantiles_of(shipped(), wild), quantiles_of(shipped(), evidence))
 
 
 @pytest.mark.parametrize(("a", "b"), [(0.05, 0.0), (40.0, 0.0), (0.5, 3.0), (7.0, -200.0)])
 def test_scaled_and_shifted_evidence_scales_and_shifts_the_forecast(a, b):
     """In scaled units, which themselves move with the data: here `b` is another zero, and `a` another spread."""
-    evidence = evidence_of()._replace(has_zero=torch.full((6,), b == 0))
+    evidence = replace(evidence_of(), has_zero=torch.full((6,), b == 0))
     # A unit is at least a hundredth of the spread of the context, which no other spread may change.
-    evidence = evidence._replace(scatter=evidence.scatter + 50)
-    moved = evidence._replace(
+    evidence = replace(evidence, scatter=evidence.scatter + 50)
+    moved = replace(
+        evidence,
         forecasts=a * evidence.forecasts + b,
         missed=a * evidence.missed,
         scatter=a * evidence.scatter,
@@ -132,15 +134,15 @@ def test_scaled_and_shifted_evidence_scales_and_shifts_the_forecast(a, b):
 
 
 def test_where_zero_means_nothing_it_is_not_read():
-    evidence = evidence_of()._replace(has_zero=torch.zeros(6, dtype=torch.bool))
-    moved = evidence._replace(zero=evidence.zero + 3)
+    evidence = replace(evidence_of(), has_zero=torch.zeros(6, dtype=torch.bool))
+    moved = replace(evidence, zero=evidence.zero + 3)
     assert torch.equal(quantiles_of(shipped(), moved), quantiles_of(shipped(), evidence))
 
 
 def test_rows_of_a_batch_are_forecast_each_by_itself():
     evidence = evidence_of()
     whole = quantiles_of(shipped(), evidence)
-    alone = [quantiles_of(shipped(), Evidence(*(one[n : n + 1] for one in evidence))) for n in range(6)]
+    alone = [quantiles_of(shipped(), evidence.at(slice(n, n + 1))) for n in range(6)]
     torch.testing.assert_close(torch.cat(alone), whole)
 
 

@@ -11,7 +11,7 @@ Axes: R row · E expert · P position of a lead.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,24 +81,26 @@ class ExpertRows(NamedTuple):
 
     def at(self, rows: Tensor) -> ExpertRows:
         """Returns some rows, by their numbers or a mask."""
-        return ExpertRows(Evidence(*(part[rows] for part in self.evidence)), self.truth[rows])
+        return ExpertRows(self.evidence.at(rows), self.truth[rows])
 
 
 def joined(parts: Sequence[ExpertRows]) -> ExpertRows:
     """Returns the rows of some tables, one after the other."""
-    evidence = (torch.cat(columns) for columns in zip(*(rows.evidence for rows in parts), strict=True))
-    return ExpertRows(Evidence(*evidence), torch.cat([rows.truth for rows in parts]))
+    tables = [to_tensors(rows) for rows in parts]
+    return from_tensors({name: torch.cat([table[name] for table in tables]) for name in tables[0]})
 
 
 def to_tensors(rows: ExpertRows) -> dict[str, Tensor]:
     """Returns rows as named tensors, to be stored."""
-    return {**rows.evidence._asdict(), "truth": rows.truth}
+    return {**rows.evidence.tensors(), "truth": rows.truth}
 
 
 def from_tensors(tensors: dict[str, Tensor]) -> ExpertRows:
     """Returns stored rows."""
-    fields = {name: tensors[name] for name in Evidence._fields}
-    return ExpertRows(Evidence(**fields), tensors["truth"])
+    return ExpertRows(
+        evidence=Evidence(**{field.name: tensors[field.name] for field in fields(Evidence)}),
+        truth=tensors["truth"],
+    )
 
 
 @torch.no_grad()
@@ -190,7 +192,8 @@ def _over_all(evidence: Evidence, columns: Sequence[int]) -> Evidence:
         whole[..., columns] = part
         return whole
 
-    return evidence._replace(
+    return replace(
+        evidence,
         forecasts=spread(evidence.forecasts),
         missed=spread(evidence.missed),
         available=spread(evidence.available),

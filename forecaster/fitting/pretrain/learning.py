@@ -116,7 +116,7 @@ def left_out(batch: RowBatch, random: np.random.Generator) -> RowBatch:
     kept = available & (random.random(available.shape) >= chance)
     kept = np.where(random.random((len(kept), 1)) < _ALONE, alone, kept)
     kept = np.where(kept.any(axis=1, keepdims=True), kept, alone)
-    evidence = evidence._replace(available=torch.from_numpy(kept))
+    evidence = replace(evidence, available=torch.from_numpy(kept))
     return replace(batch, rows=batch.rows._replace(evidence=evidence))
 
 
