@@ -32,7 +32,7 @@ from forecaster.model.channels import few_categories, fold, indicators, last_ste
 from forecaster.model.closed_forms import LEVEL_SEASONS, ClosedForms, values_at
 from forecaster.model.embedding import Shape
 from forecaster.model.evidence import Evidence, interpolation, phase_widths, positions, recent_steps
-from forecaster.model.expert_attention import Answer, ExpertAttention, Lead
+from forecaster.model.expert_attention import LEVELS, Answer, ExpertAttention, Lead
 from forecaster.model.linear import HARMONICS, Cutoffs, LinearForecast
 from forecaster.model.positions import phase_sinusoids
 from forecaster.model.scaling import ContextScaler, Scale
@@ -377,7 +377,7 @@ class Experts(nn.Module):
             self._interpolation,
             corrected=self._corrected(only),
         )
-        quantiles = at_levels(quantiles, self.levels)
+        quantiles = at_levels(quantiles, LEVELS, self.levels)
         cold = self.cold(inputs)
         if not may_hold(cold):
             return quantiles

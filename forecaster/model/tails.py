@@ -1,13 +1,14 @@
-"""Quantiles at other levels than those that attention over experts was trained for.
+"""Quantiles at any level, and the mean, from those at fitted levels.
 
-Between two of its levels a quantile is interpolated, linearly in the quantile of a normal distribution; beyond
-the outermost one it lies further out by a share of the distance of the median from the outermost:
+Between two fitted levels a quantile is interpolated, linearly in the quantile of a normal distribution; beyond
+the outermost one o it lies further from the median in the ratio of the reaches of both levels:
 
-    q(τ) = q(0.9) + (q(0.9) − q(0.5)) · tail(τ)   for τ > 0.9, and likewise below
+    q(τ) = q(0.5) + (q(o) − q(0.5)) · (1 + tail(τ)) / (1 + tail(o))   for τ > o, and likewise below
 
-Both are weighted sums of the trained quantiles, so that one matrix holds them, and both rise.
+All are weighted sums of the fitted quantiles, so that one matrix holds them, and all rise. The mean is that of a
+stratified grid of levels, one more weighted sum.
 
-Axes: Q quantile level asked for · K trained level.
+Axes: K fitted level · Q level asked for · N level of the grid.
 """
 
 from __future__ import annotations
@@ -23,52 +24,83 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from forecaster.model.expert_attention import LEVELS, MEDIAN
-
 TAIL = {0.9: 0.0, 0.95: 0.325, 0.975: 0.807, 0.99: 1.73, 0.995: 2.96, 0.999: 11.2}
-"""Distance beyond the outermost quantile, by level; learned with the weights (`forecaster/weights`). Of a
+"""Distance beyond the quantile of level 0.9, by level; learned with the weights (`forecaster/weights`). Of a
 normal distribution: 0.28, 0.53, 0.82, 1.01, 1.41."""
 
+GRID = tuple((place + 0.5) / 500 for place in range(500))
+"""Levels whose quantiles have the mean: (n − ½) / N."""
 
-def at_levels(quantiles: Float[Tensor, "*B K"], levels: Sequence[float]) -> Float[Tensor, "*B Q"]:
-    """Returns the quantiles at some levels from those at the trained ones; both rise."""
-    if tuple(levels) == LEVELS:
+_normal = NormalDist().inv_cdf
+
+
+def at_levels(
+    quantiles: Float[Tensor, "*B K"], fitted: Sequence[float], wanted: Sequence[float]
+) -> Float[Tensor, "*B Q"]:
+    """Returns the quantiles at wanted levels from those at fitted ones, exactly those where a level is fitted.
+
+    Args:
+        quantiles: rising.
+        fitted: K rising levels, with 0.5.
+        wanted: levels between 0 and 1. A side of the median without a fitted level mirrors the other.
+    """
+    if tuple(wanted) == tuple(fitted):
         return quantiles
-    matrix = torch.tensor(_matrix(tuple(levels)), dtype=quantiles.dtype, device=quantiles.device)
-    return quantiles @ matrix
+    weights = _matrix(tuple(fitted), tuple(wanted))
+    nearest = weights.argmax(axis=0)
+    # From the nearest on: weights that sum to 1 but for rounding would move a level of 1e9.
+    weights = weights - np.eye(len(fitted))[:, nearest]
+    around = _around_median(quantiles, fitted) @ _like(quantiles, weights)
+    return quantiles[..., nearest.tolist()] + around
+
+
+def mean_of(quantiles: Float[Tensor, "*B K"], fitted: Sequence[float]) -> Float[Tensor, "*B"]:
+    """Returns the mean of the distribution through quantiles at fitted levels, as those of `at_levels`."""
+    weights = _like(quantiles, _matrix(tuple(fitted), GRID).mean(axis=1))
+    return quantiles[..., fitted.index(0.5)] + _around_median(quantiles, fitted) @ weights
 
 
 def tail(level: float) -> float:
-    """Returns how far beyond the outermost quantile that of a level above 0.9 lies.
+    """Returns how far beyond the quantile of level 0.9 that of a higher one lies: of 0.5 it is −1.
 
-    Linear in the logarithm of what lies beyond, as in an exponential tail.
+    Linear in the logarithm of what lies beyond, as in an exponential tail; below 0.9 as a normal distribution's.
     """
     places = [-math.log1p(-one) for one in TAIL]
     distances = [*TAIL.values()]
     beyond = -math.log1p(-level)
+    if beyond < places[0]:
+        return _normal(level) / _normal(0.9) - 1
     if beyond > places[-1]:
         slope = (distances[-1] - distances[-2]) / (places[-1] - places[-2])
         return distances[-1] + slope * (beyond - places[-1])
     return float(np.interp(beyond, places, distances))
 
 
+def _around_median(quantiles: Float[Tensor, "*B K"], fitted: Sequence[float]) -> Float[Tensor, "*B K"]:
+    return quantiles - quantiles[..., fitted.index(0.5), None]
+
+
+def _like(quantiles: Tensor, weights: NDArray[np.float64]) -> Tensor:
+    return torch.tensor(weights.tolist(), dtype=quantiles.dtype, device=quantiles.device)
+
+
 @cache
-def _matrix(levels: tuple[float, ...]) -> list[list[float]]:
-    """[K, Q] weights of the trained quantiles."""
-    return np.stack([_weights(level) for level in levels], axis=1).tolist()
+def _matrix(fitted: tuple[float, ...], wanted: tuple[float, ...]) -> NDArray[np.float64]:
+    """[K, Q] weights of the fitted quantiles; each column sums to 1."""
+    return np.stack([_weights(fitted, level) for level in wanted], axis=1)
 
 
-def _weights(level: float) -> NDArray[np.float64]:
+def _weights(fitted: tuple[float, ...], level: float) -> NDArray[np.float64]:
     """[K] of the quantile at one level."""
-    weights = np.zeros(len(LEVELS))
-    outermost = 0 if level < 0.5 else len(LEVELS) - 1
-    if not LEVELS[0] <= level <= LEVELS[-1]:
-        distance = tail(max(level, 1 - level))
-        weights[outermost] = 1 + distance
-        weights[MEDIAN] = -distance
-        return weights
-    normal = NormalDist().inv_cdf
-    places = [normal(one) for one in LEVELS]
-    for number, unit in enumerate(np.eye(len(LEVELS))):
-        weights[number] = np.interp(normal(level), places, unit)
-    return weights
+    unit = np.eye(len(fitted))
+    median = unit[fitted.index(0.5)]
+    outermost, place = (fitted[0], 0) if level < 0.5 else (fitted[-1], -1)
+    if level == 0.5 or len(fitted) == 1:
+        return median
+    if outermost == 0.5:
+        return 2 * median - _weights(fitted, 1 - level)
+    if not fitted[0] <= level <= fitted[-1]:
+        share = (1 + tail(max(level, 1 - level))) / (1 + tail(max(outermost, 1 - outermost)))
+        return median + share * (unit[place] - median)
+    places = [_normal(one) for one in fitted]
+    return np.array([np.interp(_normal(level), places, one) for one in unit])

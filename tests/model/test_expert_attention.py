@@ -1,4 +1,4 @@
-"""Attention over experts: the laws it keeps, against slow, obvious loops; its weights, levels and tails."""
+"""Attention over experts: the laws it keeps, against slow, obvious loops; its weights and levels."""
 
 import math
 from dataclasses import replace
@@ -30,7 +30,6 @@ from forecaster.model.expert_attention import (
     tokens_of,
 )
 from forecaster.model.shipped_weights import FILE, load_shipped, save
-from forecaster.model.tails import TAIL, at_levels, tail
 
 NAMES = tuple(name for name in METHODS if name != "arx")
 
@@ -330,25 +329,6 @@ def test_evidence_of_a_pool_is_of_its_rows():
     assert torch.equal(evidence.recent[:, -len(rows[0]) :][0], torch.from_numpy(rows[0]).float())
     assert evidence.counts.all() and evidence.has_zero.all()
     assert evidence.steps[0].tolist() == [len(rows[0]), SEASON, 12, HORIZON, 2]
-
-
-def test_other_levels_lie_between_the_trained_ones_and_beyond_them_by_the_tail():
-    steps = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
-    trained = offsets(steps)
-    assert at_levels(trained, LEVELS) is trained
-    levels = (0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 0.55, 0.9, 0.95, 0.9999)
-    found = at_levels(trained, levels)
-    assert (found.diff(dim=-1) > 0).all()
-    torch.testing.assert_close(found[:, [4, 6, 8]], trained[:, [0, 4, 8]])
-    beyond = trained[:, 8] + (trained[:, 8] - trained[:, 4]) * TAIL[0.95]
-    torch.testing.assert_close(found[:, 9], beyond)
-    below = trained[:, 0] + (trained[:, 0] - trained[:, 4]) * TAIL[0.95]
-    torch.testing.assert_close(found[:, 3], below)
-    normal = NormalDist().inv_cdf
-    share = (normal(0.25) - normal(0.2)) / (normal(0.3) - normal(0.2))
-    torch.testing.assert_close(found[:, 5], torch.lerp(trained[:, 1], trained[:, 2], share))
-    reach = [tail(level) for level in (0.9, 0.95, 0.97, 0.999, 0.9999)]
-    assert reach == sorted(reach) and reach[0] == 0
 
 
 def test_shipped_weights_are_small_and_those_of_another_version_or_damaged_are_refused(tmp_path):
