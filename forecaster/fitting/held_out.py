@@ -15,7 +15,7 @@ from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL, RIDGE
 from forecaster.fitting.mixture import mean_weight
 from forecaster.fitting.train import TrainingContext
 from forecaster.forecast.artifact import Artifact
-from forecaster.forecast.calibrate import CalibrationSet, calibrate
+from forecaster.forecast.calibrate import CalibrationSet, calibrate, tail_factor, with_factors
 from forecaster.forecast.forecast import known_forecast
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.ensemble import Ensemble
@@ -37,11 +37,15 @@ def calibrated(artifact: Artifact, panel: Panel, split: Split) -> Artifact:
     if len(split.calibration_windows) == 0 or uncalibrated(artifact.plan) is not None:
         return artifact
     levels = artifact.plan.model.quantile_levels
-    factors, effect = calibrate(_calibration_set(artifact, panel, split), levels)
+    held_out = _calibration_set(artifact, panel, split)
+    factors, effect = calibrate(held_out, levels)
     applied = torch.from_numpy(factors) if effect["strength"] else None
+    moved = held_out
+    if applied is not None:
+        moved = replace(held_out, quantiles=with_factors(held_out.quantiles, factors, levels))
     return replace(
         artifact,
-        ensemble=artifact.ensemble.with_factors(applied),
+        ensemble=artifact.ensemble.with_factors(applied, tail_factor(moved, levels)),
         metrics=artifact.metrics | {"calibration": effect},
     )
 

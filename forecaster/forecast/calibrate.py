@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from forecaster.model.ensemble import calibrated
 from forecaster.model.heads import pinball
+from forecaster.model.tails import beyond
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -30,6 +31,8 @@ Int64 = NDArray[np.int64]
 
 STRENGTHS = (1.0, 0.5)
 """Exponents of the factors that are tried, beside none."""
+LEAST_RESIDUALS = 50
+"""From which the tails are scaled: five lie beyond .1 and .9 on each side."""
 _AS_NEAR = 0.01  # coverages this close count as equal
 _FOLDS = 4
 _PRIOR = 20  # windows without overlap at which a factor counts as much as what it is shrunk to
@@ -131,6 +134,28 @@ def conformal_factors(held_out: CalibrationSet, levels: tuple[float, ...]) -> Fl
         own = np.log(np.clip(_conformal(cells, levels, count), 1 / _MOST, _MOST))
         found = found + trust * np.where(np.isnan(own), 0.0, own - found)
     return np.exp(found)
+
+
+def tail_factor(held_out: CalibrationSet, levels: tuple[float, ...]) -> float | None:
+    """Returns the factor of what lies beyond the outermost pair of quantiles; None of fewer than 50 residuals.
+
+    It moves the pair that leaves a quarter as much outside, .025 and .975 of .1 and .9, to where it holds its
+    share of the scores, shrunk to 1 as the other factors are:
+
+        factor = (that quantile of the scores − 1) / (tail(.975) / (1 + tail(.9)) as of `beyond`)
+
+    Args:
+        held_out: calibrated windows.
+        levels: Q rising levels with the median.
+    """
+    scores = _scores(held_out, levels)[..., -1]
+    scores = scores[~np.isnan(scores)]
+    if len(scores) < LEAST_RESIDUALS or levels[-1] == 0.5:
+        return None
+    outside = (1 - levels[-1]) / 4
+    reach = float(np.quantile(scores, 1 - 2 * outside)) - 1
+    own = np.clip(reach / beyond(1 - outside, levels[-1]), 1 / _MOST, _MOST)
+    return float(own ** (held_out.independent / (held_out.independent + _PRIOR)))
 
 
 def with_factors(quantiles: Floats, factors: Floats, levels: tuple[float, ...]) -> Floats:

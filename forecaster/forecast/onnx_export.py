@@ -4,7 +4,7 @@ onnxruntime is compared with torch on the spot where it is installed. What ONNX 
 refused, nothing is approximated.
 
     inputs     the fields of `Inputs` that this model reads; NaN = not observed; any batch size
-    outputs    quantiles [batch, lead, channel, level]; mean [batch, lead, channel] where there is one
+    outputs    quantiles [batch, lead, channel, level]; mean [batch, lead, channel]
     metadata   format, columns, channels, freq, horizon, context_length, cycles, quantile_levels, …
 """
 
@@ -67,11 +67,12 @@ class OnnxGraph(nn.Module):
         self.names = [name for name, size in self.sizes.items() if 0 not in size]
 
     def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
-        """Returns quantiles, and the mean where there is one; or probabilities. Tensors are those of `names`."""
+        """Returns quantiles and mean; or probabilities. Tensors are those of `names`."""
         if isinstance(self.ensemble, ClassEnsemble):
             return (self.ensemble(self.complete(given)),)
         quantiles, mean, _ = self.ensemble.predict(self.complete(given))
-        return (quantiles,) if mean is None else (quantiles, mean)
+        assert mean is not None
+        return quantiles, mean
 
     def complete(self, given: tuple[Tensor, ...]) -> Inputs:
         """Returns `Inputs`: masks from NaN, and empty tensors for what the model does not read."""
@@ -141,13 +142,13 @@ def write_onnx(artifact: Artifact[Any], path: Path) -> str:
     outputs = ["quantiles", "mean"] if is_forecaster(artifact) else ["probabilities"]
     with atomic_file(path) as unfinished:
         with _quiet(), for_all_inputs():
-            model = _translated(graph, given, outputs[: len(graph(*given))])
+            model = _translated(graph, given, outputs)
         for key, value in metadata(artifact).items():
             entry = model.metadata_props.add()
             entry.key, entry.value = key, value
         unfinished.write_bytes(model.SerializeToString())
         compared = _compare(graph, unfinished)
-    return f"{', '.join(graph.names)} → {outputs[0]}; {compared}"
+    return f"{', '.join(graph.names)} → {', '.join(outputs)}; {compared}"
 
 
 def _translated(graph: OnnxGraph, given: tuple[Tensor, ...], outputs: list[str]) -> ModelProto:

@@ -74,10 +74,10 @@ def save_artifact(artifact: Artifact[Any], path: str | Path) -> None:
     with atomic_folder(Path(path), replaces=CONTRACT, holds=FILES) as folder:
         members: Iterable[nn.Module] = [artifact.ensemble]
         weights: tuple[float, ...] = (1.0,)
-        factors = None
+        factors = tail_factor = None
         if isinstance(artifact.ensemble, Ensemble):
             members, weights = artifact.ensemble.members, artifact.ensemble.weights
-            factors = artifact.ensemble.conformal_factors
+            factors, tail_factor = artifact.ensemble.conformal_factors, artifact.ensemble.tail_factor
         series = None
         if (hashes := artifact.series_hashes) is not None:
             file = _write_tensors(folder, _SERIES, {_HASHES: torch.from_numpy(hashes)})
@@ -95,6 +95,7 @@ def save_artifact(artifact: Artifact[Any], path: str | Path) -> None:
             "calibration": None
             if factors is None
             else _write_tensors(folder, _CALIBRATION, {_FACTORS: factors}),
+            "tail_factor": tail_factor,
             "series": series,
             "trained_until": artifact.trained_until,
             "data": artifact.data,
@@ -151,7 +152,10 @@ def load_artifact(path: str | Path) -> Artifact[Ensemble] | Artifact[ClassEnsemb
         if contract.calibration is not None:
             factors = _load_factors(folder, contract.calibration, plan, shape)
         weights = contract.weights or [1 / len(modules)] * len(modules)
-        ensemble = Ensemble(modules, weights, factors, plan.target).eval().requires_grad_(False)
+        ensemble = Ensemble(
+            modules, weights, factors, plan.target, tail_factor=contract.tail_factor
+        ).eval()
+        ensemble.requires_grad_(False)
     return Artifact(
         schema=schema,
         plan=plan,
@@ -209,6 +213,7 @@ class _Contract(_Stored):
     members: tuple[_TensorFile, ...] = Field(min_length=1, max_length=1000)
     weights: tuple[Annotated[float, Field(ge=0)], ...] | None = None  # None = all alike
     calibration: _TensorFile | None = None
+    tail_factor: float | None = Field(None, gt=0, le=100)
     series: _SeriesFile | None = None
     trained_until: int = Field(ge=-(1 << 62), le=1 << 62)
     data: str = "unknown"

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from forecaster.config import Expert, TargetConfig
@@ -21,6 +21,7 @@ from forecaster.model.network import Network
 from forecaster.model.sampling import Prediction, prediction_from_paths
 from forecaster.model.scaling import Scale
 from forecaster.model.shortcuts import may_hold
+from forecaster.model.tails import GRID, at_levels, mean_of
 from forecaster.windows.batch import Inputs
 
 
@@ -35,6 +36,7 @@ class Ensemble(nn.Module):
         target: TargetConfig | None = None,
         experts_only: bool = False,
         only: Expert | None = None,
+        tail_factor: float | None = None,
     ):
         """Takes members and their weights.
 
@@ -45,6 +47,7 @@ class Ensemble(nn.Module):
             target: bounds and rounding; None = any number.
             experts_only: the experts of all members forecast, without networks.
             only: which of the experts then; None = their weighted mean.
+            tail_factor: of what lies beyond the outermost quantiles; None = 1, of too few residuals.
         """
         super().__init__()
         self.members = nn.ModuleList(members)
@@ -53,6 +56,7 @@ class Ensemble(nn.Module):
         self.conformal_factors = None if conformal_factors is None else nn.Buffer(conformal_factors)
         self.target = target or TargetConfig()
         self._experts_only, self._only = experts_only, only
+        self.tail_factor = tail_factor
 
     @property
     def networks(self) -> list[Network]:
@@ -64,9 +68,16 @@ class Ensemble(nn.Module):
         return self.predict(inputs, key).quantiles
 
     def predict(
-        self, inputs: Inputs, key: Int[Tensor, " B"] | None = None, paths: int | None = None
+        self,
+        inputs: Inputs,
+        key: Int[Tensor, " B"] | None = None,
+        paths: int | None = None,
+        further: Sequence[float] = (),
     ) -> Prediction:
-        """Returns quantiles, mean and sample paths in data units.
+        """Returns quantiles, those at `further` levels after them, mean and sample paths in data units.
+
+        The mean is that of the distribution through the quantiles, held to the bounds of the target; of counts,
+        whose quantiles are held at 0, the experts' weighted mean; of paths their own.
 
         Path s of the ensemble is the mean of the members' paths s, which share their random numbers.
         Calibration moves the quantiles only: it is measured at each lead, not on whole paths.
@@ -82,11 +93,25 @@ class Ensemble(nn.Module):
             ]  # [H, C, Q]
             moved = calibrated(quantiles, factors, self.levels.index(0.5))
             quantiles = torch.where(brief, quantiles, moved)
+        factor = self.tail_factor or 1.0
+        # The mean of whole numbers is not whole: it is bounded, not rounded.
+        if drawn is not None:
+            drawn = self.bounded(drawn)
+            average = drawn.mean(dim=1)
+        elif self.target.lower is None and self.target.upper is None:
+            average = mean_of(quantiles, self.levels, factor)
+        else:
+            average = self.bounded(at_levels(quantiles, self.levels, GRID, factor)).mean(dim=-1)
+        if mean is not None and drawn is None:
+            average = torch.where(self._counts(inputs), mean.clamp(min=0.0), average)
+        if further:
+            quantiles = torch.cat(
+                [quantiles, at_levels(quantiles, self.levels, further, factor)], dim=-1
+            )
         return Prediction(
             self._whole(self.bounded(self._never_negative(quantiles, inputs))),
-            # The mean of whole numbers is not whole: it is bounded, not rounded.
-            None if mean is None else self.bounded(mean),
-            None if drawn is None else self._whole(self.bounded(drawn)),
+            self.bounded(average),
+            None if drawn is None else self._whole(drawn),
         )
 
     def scale(self, inputs: Inputs) -> Scale:
@@ -103,7 +128,10 @@ class Ensemble(nn.Module):
 
     def with_members(self, members: Sequence[Network]) -> Ensemble:
         """Returns other members with the same weights, conformal factors and bounds."""
-        return Ensemble(members, self.weights, self.conformal_factors, self.target).train(self.training)
+        factors = (self.conformal_factors, self.target)
+        return Ensemble(members, self.weights, *factors, tail_factor=self.tail_factor).train(
+            self.training
+        )
 
     def experts_only(self, only: Expert | None = None) -> Ensemble | None:
         """Returns the experts of all members without networks, or one of them, uncalibrated.
@@ -118,19 +146,17 @@ class Ensemble(nn.Module):
         )
         return ensemble.train(self.training)
 
-    def with_factors(self, conformal_factors: Tensor | None) -> Ensemble:
-        """Returns the same members with other conformal factors."""
-        return Ensemble(self.networks, self.weights, conformal_factors, self.target).train(
+    def with_factors(self, conformal_factors: Tensor | None, tail_factor: float | None) -> Ensemble:
+        """Returns the same members with other conformal factors, and another factor of the tails."""
+        factors = (conformal_factors, self.target)
+        return Ensemble(self.networks, self.weights, *factors, tail_factor=tail_factor).train(
             self.training
         )
 
     def _blended(self, inputs: Inputs, key: Tensor | None, paths: int | None) -> Prediction:
         if self._experts_only:
             predictions = [
-                Prediction(
-                    member.expert_quantiles(inputs, member.scale(inputs), self._only), None, None
-                )
-                for member in self.networks
+                member.of_experts(inputs, member.scale(inputs), self._only) for member in self.networks
             ]
         else:
             predictions = [member.predict(inputs, key, paths) for member in self.networks]
@@ -144,7 +170,7 @@ class Ensemble(nn.Module):
 
     def _weighted(self, parts: Sequence[Tensor | None]) -> Tensor | None:
         first, *others = parts
-        if first is None:
+        if first is None or any(part is None for part in others):
             return None
         # From the first on: weights that sum to 1 but for rounding would move a level of 1e9.
         pairs = zip(others, self.weights[1:], strict=True)
@@ -162,8 +188,13 @@ class Ensemble(nn.Module):
             return quantiles
         if not may_hold(experts.intermittent):
             return quantiles
-        demand = experts.intermittent[inputs.channel][:, None, :, None]  # [B, 1, C, 1]
-        return torch.where(demand, quantiles.clamp(min=0.0), quantiles)
+        return torch.where(self._counts(inputs)[..., None], quantiles.clamp(min=0.0), quantiles)
+
+    def _counts(self, inputs: Inputs) -> Bool[Tensor, "B 1 C"]:
+        """Whether a channel is of intermittent demand."""
+        experts = self.networks[0].experts
+        assert experts is not None
+        return experts.intermittent[inputs.channel][:, None]
 
     def _whole(self, values: Tensor) -> Tensor:
         if not self.target.integer:

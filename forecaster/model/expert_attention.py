@@ -149,8 +149,8 @@ class ExpertAttention(nn.Module):
         width: Float[Tensor, "R H"],
         interpolated: Float[Tensor, "H P"],
         corrected: bool = True,
-    ) -> Float[Tensor, "R H Q"]:
-        """Returns the quantiles of each lead at `LEVELS`, scaled units.
+    ) -> tuple[Float[Tensor, "R H Q"], Float[Tensor, "R H"]]:
+        """Returns the quantiles of each lead at `LEVELS`, and the weighted mean of the forecasts, scaled units.
 
         center   = weighted mean of the forecasts + spread · correction
         quantile = center + unit · width · widening · quantile around a median of 0
@@ -166,7 +166,8 @@ class ExpertAttention(nn.Module):
         logits = self.logits(evidence, answer, lead, interpolated)
         # From the center on: weights that sum to 1 but for rounding would move a constant.
         weights = logits.softmax(dim=-1)
-        center = lead.center + (weights * (forecasts - lead.center[..., None])).sum(dim=-1)
+        mean = lead.center + (weights * (forecasts - lead.center[..., None])).sum(dim=-1)
+        center = mean
         of_size, of_disagreement, of_width = answer.lead_slopes[:, 2:].mT[..., None]
         size = lead.gap.abs()
         if corrected:
@@ -176,7 +177,7 @@ class ExpertAttention(nn.Module):
         widening = widening + of_width * width.log()
         unit = evidence.unit[:, None] * width * widening.clamp(max=_MOST_WIDENING).exp()
         around = offsets(interpolated @ answer.steps)
-        return center[..., None] + unit[..., None] * around
+        return center[..., None] + unit[..., None] * around, mean
 
     def correction(
         self,

@@ -365,12 +365,12 @@ class Experts(nn.Module):
 
     def quantiles(
         self, pool: Pool, inputs: Inputs, only: Expert | None = None
-    ) -> Float[Tensor, "R H Q"]:
-        """Returns the quantiles of the weighted experts, or of one of them, scaled units."""
+    ) -> tuple[Float[Tensor, "R H Q"], Float[Tensor, "R H"]]:
+        """Returns the quantiles of the weighted experts, or of one of them, and their mean, scaled units."""
         evidence = pool.evidence
         if only is not None:
             evidence = evidence.of_one(self.names.index(only))
-        quantiles = self.attention.quantiles(
+        quantiles, mean = self.attention.quantiles(
             evidence,
             pool.forecasts,
             pool.width,
@@ -380,10 +380,10 @@ class Experts(nn.Module):
         quantiles = at_levels(quantiles, LEVELS, self.levels)
         cold = self.cold(inputs)
         if not may_hold(cold):
-            return quantiles
+            return quantiles, mean
         # All experts say the same of a series without history: its level, or its profile.
         of_cold = pool.forecasts[..., :1] + self.cold_offsets
-        return torch.where(cold.flatten()[:, None, None], of_cold, quantiles)
+        return torch.where(cold.flatten()[:, None, None], of_cold, quantiles), mean
 
     def _truth(
         self, history: History, shifts: list[int]

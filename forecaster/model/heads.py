@@ -44,8 +44,6 @@ class Head(nn.Module, ABC):
 
     size: int
     """P, raw numbers per step."""
-    has_mean = True
-    """Whether `mean` returns one."""
 
     @abstractmethod
     def initial_bias(self) -> Float[Tensor, " P"]:
@@ -58,10 +56,6 @@ class Head(nn.Module, ABC):
     @abstractmethod
     def quantiles(self, raw: Raw, scale: Scale) -> Quantiles:
         """Returns quantiles in data units, rising along the last axis."""
-
-    @abstractmethod
-    def mean(self, raw: Raw, scale: Scale) -> Cells | None:
-        """Returns the mean in data units; None where the head does not determine one."""
 
     @abstractmethod
     def sample(self, raw: Raw, scale: Scale, uniform: Uniform) -> Cells:
@@ -96,8 +90,6 @@ def pinball(
 
 class QuantileHead(Head):
     """Quantiles that rise by construction: the median, and positive steps away from it."""
-
-    has_mean = False
 
     def __init__(self, levels: tuple[float, ...]):
         super().__init__()
@@ -152,9 +144,6 @@ class QuantileHead(Head):
     def quantiles(self, raw: Raw, scale: Scale) -> Quantiles:
         return scale.invert(self(raw))
 
-    def mean(self, raw: Raw, scale: Scale) -> None:
-        return None
-
     def sample(self, raw: Raw, scale: Scale, uniform: Uniform) -> Cells:
         """Returns draws from the distribution through the quantiles.
 
@@ -202,9 +191,6 @@ class StudentTHead(Head):
         loc, spread, freedom = _parameters(raw)
         standard = _chebyshev_sum(4 / freedom - 1, self.coefficients.to(raw.dtype))  # [B, T, C, Q]
         return scale.invert(loc[..., None] + spread[..., None] * standard)
-
-    def mean(self, raw: Raw, scale: Scale) -> Cells:
-        return scale.invert(raw[..., 0])
 
     def sample(self, raw: Raw, scale: Scale, uniform: Uniform) -> Cells:
         loc, spread, freedom = _parameters(raw.double())
@@ -308,9 +294,6 @@ class BinnedHead(Head):
     def quantiles(self, raw: Raw, scale: Scale) -> Quantiles:
         levels = self.levels.expand(*raw.shape[:-1], -1)  # [B, T, C, Q]
         return scale.invert(self._at(raw, levels))
-
-    def mean(self, raw: Raw, scale: Scale) -> Cells:
-        return scale.invert(raw.softmax(-1) @ self._middles())
 
     def sample(self, raw: Raw, scale: Scale, uniform: Uniform) -> Cells:
         level = uniform[..., :1].to(raw.dtype)  # [B, T, C, 1]

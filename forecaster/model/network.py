@@ -30,6 +30,7 @@ from forecaster.model.layers import DecoderLayer, EncoderLayer
 from forecaster.model.sampling import NUM_SAMPLES, Prediction, prediction_from_paths, uniforms
 from forecaster.model.scaling import ContextScaler, Scale
 from forecaster.model.shortcuts import may_hold
+from forecaster.model.tails import mean_of
 from forecaster.model.trainable import Losses, MedianLoss, Trainable
 from forecaster.windows.batch import Batch, Inputs
 
@@ -81,19 +82,24 @@ class Network(Trainable):
             return self._sampled(inputs, key, paths or NUM_SAMPLES)
         least, most = self.network_weights()
         if most == 0:
-            return Prediction(self.expert_quantiles(inputs, self.scale(inputs)), None, None)
+            return self.of_experts(inputs, self.scale(inputs))
         memory = self.encode(inputs)
         raw = self.decode(memory, inputs)
         quantiles = self.head.quantiles(raw, memory.scale)
         if self.experts is not None:
             brief = self.brief(inputs)
+            mean = None
+            if may_hold(self.experts.intermittent):
+                mean = mean_of(quantiles.clamp(min=0.0), self.config.quantile_levels)
             if least == 1 and not may_hold(brief):
-                return Prediction(quantiles, None, None)
+                return Prediction(quantiles, mean, None)
             weight = torch.where(brief, 0.0, self.network_weight[inputs.channel])
             weight = weight[:, None, :, None].to(quantiles.dtype)
-            alone = self.expert_quantiles(inputs, memory.scale)
-            return Prediction(torch.lerp(alone, quantiles, weight), None, None)
-        return Prediction(quantiles, self.head.mean(raw, memory.scale), None)
+            alone = self.of_experts(inputs, memory.scale)
+            if mean is not None and alone.mean is not None:
+                mean = torch.lerp(alone.mean, mean, weight[..., 0])
+            return Prediction(torch.lerp(alone.quantiles, quantiles, weight), mean, None)
+        return Prediction(quantiles, None, None)
 
     def losses(self, batch: Batch, loss: MedianLoss = "pinball") -> Losses:
         """Returns the sum of losses and the number of observed targets of each window."""
@@ -135,16 +141,20 @@ class Network(Trainable):
         assert self.experts is not None
         return self.experts.weights(self.pool(inputs, self.scale(inputs)))
 
-    def expert_quantiles(
-        self, inputs: Inputs, scale: Scale, only: Expert | None = None
-    ) -> Float[Tensor, "B H C Q"]:
-        """Returns the quantiles of the experts, or of one, without the network, data units."""
+    def of_experts(self, inputs: Inputs, scale: Scale, only: Expert | None = None) -> Prediction:
+        """Returns the forecast of the experts, or of one, without the network, data units.
+
+        Its mean is the experts' weighted one where a channel is of counts, which are forecast by means.
+        """
         assert self.experts is not None
-        rows = self.experts.quantiles(self.pool(inputs, scale), inputs, only)
-        rows = rows.unflatten(0, (-1, inputs.context.shape[2]))  # [B·C, H, Q] → [B, C, H, Q]
         # Experts forecast the table's horizon, inputs may have a shorter one.
         horizon = inputs.elapsed.shape[1] - inputs.context.shape[1]
-        return scale.invert(rows.transpose(1, 2)[:, :horizon])
+        quantiles, mean = (
+            # [B·C, H, …] → [B, H, C, …]
+            scale.invert(rows.unflatten(0, (-1, inputs.context.shape[2])).transpose(1, 2)[:, :horizon])
+            for rows in self.experts.quantiles(self.pool(inputs, scale), inputs, only)
+        )
+        return Prediction(quantiles, mean if may_hold(self.experts.intermittent) else None, None)
 
     def _sampled(self, inputs: Inputs, key: Tensor | None, paths: int) -> Prediction:
         keys = inputs.channel.new_zeros(len(inputs.channel)) if key is None else key

@@ -25,9 +25,9 @@ class Prediction(NamedTuple):
     """A forecast in data units."""
 
     quantiles: Tensor
-    """[B, H, C, Q] rising along Q."""
+    """[B, H, C, Q] rising along Q; of an `Ensemble` those at further levels after them."""
     mean: Tensor | None
-    """[B, H, C]; None where the head has none."""
+    """[B, H, C]; of a `Network` None where it is that of the quantiles."""
     paths: Tensor | None
     """[B, S, H, C] joint draws; None unless the decoder is autoregressive."""
 

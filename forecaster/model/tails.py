@@ -3,10 +3,10 @@
 Between two fitted levels a quantile is interpolated, linearly in the quantile of a normal distribution; beyond
 the outermost one o it lies further from the median in the ratio of the reaches of both levels:
 
-    q(τ) = q(0.5) + (q(o) − q(0.5)) · (1 + tail(τ)) / (1 + tail(o))   for τ > o, and likewise below
+    q(τ) = q(o) + (q(o) − q(0.5)) · factor · (tail(τ) − tail(o)) / (1 + tail(o))   for τ > o, and likewise below
 
-All are weighted sums of the fitted quantiles, so that one matrix holds them, and all rise. The mean is that of a
-stratified grid of levels, one more weighted sum.
+The factor is 1, or that of calibration residuals. All are weighted sums of the fitted quantiles, so that one
+matrix holds them, and all rise. The mean is that of a stratified grid of levels, one more weighted sum.
 
 Axes: K fitted level · Q level asked for · N level of the grid.
 """
@@ -35,7 +35,10 @@ _normal = NormalDist().inv_cdf
 
 
 def at_levels(
-    quantiles: Float[Tensor, "*B K"], fitted: Sequence[float], wanted: Sequence[float]
+    quantiles: Float[Tensor, "*B K"],
+    fitted: Sequence[float],
+    wanted: Sequence[float],
+    factor: float = 1.0,
 ) -> Float[Tensor, "*B Q"]:
     """Returns the quantiles at wanted levels from those at fitted ones, exactly those where a level is fitted.
 
@@ -43,10 +46,11 @@ def at_levels(
         quantiles: rising.
         fitted: K rising levels, with 0.5.
         wanted: levels between 0 and 1. A side of the median without a fitted level mirrors the other.
+        factor: of the tails.
     """
     if tuple(wanted) == tuple(fitted):
         return quantiles
-    weights = _matrix(tuple(fitted), tuple(wanted))
+    weights = _matrix(tuple(fitted), tuple(wanted), factor)
     nearest = weights.argmax(axis=0)
     # From the nearest on: weights that sum to 1 but for rounding would move a level of 1e9.
     weights = weights - np.eye(len(fitted))[:, nearest]
@@ -54,9 +58,11 @@ def at_levels(
     return quantiles[..., nearest.tolist()] + around
 
 
-def mean_of(quantiles: Float[Tensor, "*B K"], fitted: Sequence[float]) -> Float[Tensor, "*B"]:
-    """Returns the mean of the distribution through quantiles at fitted levels, as those of `at_levels`."""
-    weights = _like(quantiles, _matrix(tuple(fitted), GRID).mean(axis=1))
+def mean_of(
+    quantiles: Float[Tensor, "*B K"], fitted: Sequence[float], factor: float = 1.0
+) -> Float[Tensor, "*B"]:
+    """Returns the mean of the distribution through quantiles at fitted levels; arguments as `at_levels`."""
+    weights = _like(quantiles, _matrix(tuple(fitted), GRID, factor).mean(axis=1))
     return quantiles[..., fitted.index(0.5)] + _around_median(quantiles, fitted) @ weights
 
 
@@ -85,12 +91,18 @@ def _like(quantiles: Tensor, weights: NDArray[np.float64]) -> Tensor:
 
 
 @cache
-def _matrix(fitted: tuple[float, ...], wanted: tuple[float, ...]) -> NDArray[np.float64]:
+def _matrix(fitted: tuple[float, ...], wanted: tuple[float, ...], factor: float) -> NDArray[np.float64]:
     """[K, Q] weights of the fitted quantiles; each column sums to 1."""
-    return np.stack([_weights(fitted, level) for level in wanted], axis=1)
+    return np.stack([_weights(fitted, level, factor) for level in wanted], axis=1)
 
 
-def _weights(fitted: tuple[float, ...], level: float) -> NDArray[np.float64]:
+def beyond(level: float, outermost: float) -> float:
+    """Returns how far beyond the outermost quantile another lies, in distances of the outermost from the median."""
+    one, other = (max(side, 1 - side) for side in (level, outermost))
+    return (tail(one) - tail(other)) / (1 + tail(other))
+
+
+def _weights(fitted: tuple[float, ...], level: float, factor: float) -> NDArray[np.float64]:
     """[K] of the quantile at one level."""
     unit = np.eye(len(fitted))
     median = unit[fitted.index(0.5)]
@@ -98,9 +110,8 @@ def _weights(fitted: tuple[float, ...], level: float) -> NDArray[np.float64]:
     if level == 0.5 or len(fitted) == 1:
         return median
     if outermost == 0.5:
-        return 2 * median - _weights(fitted, 1 - level)
+        return 2 * median - _weights(fitted, 1 - level, factor)
     if not fitted[0] <= level <= fitted[-1]:
-        share = (1 + tail(max(level, 1 - level))) / (1 + tail(max(outermost, 1 - outermost)))
-        return median + share * (unit[place] - median)
+        return unit[place] + factor * beyond(level, outermost) * (unit[place] - median)
     places = [_normal(one) for one in fitted]
     return np.array([np.interp(_normal(level), places, one) for one in unit])

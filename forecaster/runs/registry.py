@@ -220,10 +220,9 @@ def signature_of(artifact: Artifact[Any]) -> Any:
         predicted = [*keys, *step, ("label", AnyType()), *probabilities, ("status", text)]
         return ModelSignature(inputs=inputs, outputs=columns(predicted))
     params = [ParamSpec("horizon", whole, artifact.horizon), ParamSpec("cutoff", text, "own")]
-    has_mean = artifact.ensemble.networks[0].head.has_mean
     if model.decoder == "autoregressive":
-        params, has_mean = [*params, ParamSpec("seed", whole, 0)], True
-    levels = ["forecast", *["mean"] * has_mean, *(f"q{level:g}" for level in model.quantile_levels)]
+        params = [*params, ParamSpec("seed", whole, 0)]
+    levels = ["forecast", "mean", *(f"q{level:g}" for level in model.quantile_levels)]
     given = [*keys, ("cutoff", clock), *times, ("lead", DataType.integer)]
     channel = [] if schema.pivots else [("channel", text)]
     given += [*channel, *((name, number) for name in levels), ("status", text)]

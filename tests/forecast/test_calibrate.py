@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,8 +13,10 @@ from forecaster.forecast.calibrate import (
     calibrate,
     conformal_factors,
     quality,
+    tail_factor,
     with_factors,
 )
+from forecaster.model.tails import at_levels
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 SCORES = np.array([-1.2816, -0.8416, -0.5244, -0.2533, 0.0, 0.2533, 0.5244, 0.8416, 1.2816])
@@ -39,6 +42,21 @@ def test_every_band_of_exchangeable_windows_covers_its_share(spread):
         inside = (quantiles[..., place] <= later.actual) & (later.actual <= quantiles[..., 8 - place])
         # Four standard errors of the 600 windows that each lead and channel was learned from.
         assert abs(inside.mean(axis=0) - share).max() < 4 * np.sqrt(share * (1 - share) / 600)
+
+
+@pytest.mark.parametrize("spread", [0.7, 1.0, 1.4])
+def test_scaled_tails_cover_95_percent_where_the_outermost_fitted_band_covers_80(spread):
+    factor = tail_factor(held_out(2000, spread=spread), LEVELS)
+    later = held_out(4000, spread=spread, seed=1)
+    ends = at_levels(torch.from_numpy(later.quantiles), LEVELS, (0.025, 0.975), factor).numpy()
+    inside = (ends[..., 0] <= later.actual) & (later.actual <= ends[..., 1])
+    assert abs(inside.mean() - 0.95) < 0.01
+
+
+def test_tails_are_scaled_from_fifty_residuals_on():
+    assert tail_factor(held_out(7, 7, 1), LEVELS) is None
+    assert tail_factor(held_out(10, 5, 1), LEVELS) is not None
+    assert tail_factor(held_out(100), (0.5,)) is None
 
 
 @pytest.mark.parametrize("truth", [0.0, 1e-6, 1.0, 1e6])

@@ -85,7 +85,7 @@ def _answers(panel, artifact, file, size):
     with torch.inference_mode():
         predicted = artifact.ensemble.predict(inputs)
     scale = artifact.ensemble.scale(inputs).scale
-    wanted = [part.numpy() for part in (predicted.quantiles, predicted.mean) if part is not None]
+    wanted = [part.numpy() for part in (predicted.quantiles, predicted.mean)]
     return wanted, session.run(None, given), scale.numpy()
 
 
@@ -106,7 +106,7 @@ def test_onnxruntime_equals_torch_with_covariates_categories_and_gaps(make_artif
     summary = write_onnx(artifact, tmp_path / "model.onnx")
     assert summary.startswith(
         "context, past, known, static, static_category, past_category, known_category, phase, elapsed, "
-        "channel, history → quantiles; at most "
+        "channel, history → quantiles, mean; at most "
     )
     _assert_equal(panel, artifact, tmp_path / "model.onnx")
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]

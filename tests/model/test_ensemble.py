@@ -5,6 +5,7 @@ from small_networks import EXPERTS, HORIZON, PLAIN, make_inputs, make_network
 
 from forecaster.config import TargetConfig
 from forecaster.model.ensemble import Ensemble
+from forecaster.model.tails import at_levels, mean_of
 
 LEVELS = 9
 
@@ -40,9 +41,12 @@ def test_nothing_is_said_beyond_the_bounds_of_the_target_and_whole_numbers_are_w
         whole = Ensemble([network], [1.0], target=TargetConfig(integer=True)).predict(inputs)
         assert torch.equal(whole.quantiles, free.quantiles.round())
         assert not torch.signbit(whole.quantiles[whole.quantiles == 0]).any()
-        if free.mean is not None:
-            assert torch.equal(said.mean, free.mean.clamp(lower, upper))
-            assert torch.equal(whole.mean, free.mean)  # a mean of whole numbers is none
+        assert torch.equal(whole.mean, free.mean)  # a mean of whole numbers is none
+        assert (said.mean >= lower).all() and (said.mean <= upper).all()
+        wide = TargetConfig(lower=-1e9, upper=1e9)
+        torch.testing.assert_close(
+            Ensemble([network], [1.0], target=wide).predict(inputs).mean, free.mean
+        )
 
 
 def test_rounding_never_crosses_a_bound():
@@ -63,6 +67,7 @@ def test_paths_are_bounded_too_and_calibration_leaves_them_alone():
     target = TargetConfig(lower=20.0, integer=True)
     said = Ensemble([network], [1.0], factors_of(1), target).predict(inputs, key)
     assert torch.equal(said.paths, free.paths.clamp(20.0).round())
+    assert torch.equal(said.mean, free.paths.clamp(20.0).mean(dim=1))
     assert (said.quantiles >= 20).all() and (said.quantiles == said.quantiles.round()).all()
     assert not torch.equal(said.quantiles, free.quantiles.clamp(20.0).round())
 
@@ -77,7 +82,7 @@ def test_the_experts_of_all_members_forecast_without_networks_and_one_of_them_al
         for member in members:
             scale = member.scale(inputs)
             if only is None:
-                wanted.append(member.expert_quantiles(inputs, scale)[..., 4])
+                wanted.append(member.of_experts(inputs, scale).quantiles[..., 4])
                 continue
             center = member.pool(inputs, scale).forecasts[..., member.experts.names.index(only)]
             wanted.append(scale.invert(center.unflatten(0, (-1, 2)).transpose(1, 2)))
@@ -86,3 +91,31 @@ def test_the_experts_of_all_members_forecast_without_networks_and_one_of_them_al
     assert ensemble.experts_only("theta") is None
     assert Ensemble([members[0], make_network(PLAIN)], [0.5, 0.5]).experts_only() is None
     assert all(member.network_weights() == (0.5, 0.5) for member in members)
+
+
+def test_the_mean_is_that_of_the_calibrated_quantiles_and_of_counts_the_experts_own():
+    inputs, network = make_inputs(PLAIN), make_network(PLAIN, pool=EXPERTS)
+    ensemble = Ensemble([network], [1.0], factors_of(0), tail_factor=2.0)
+    found = ensemble.predict(inputs)
+    levels = network.config.quantile_levels
+    torch.testing.assert_close(found.mean, mean_of(found.quantiles, levels, 2.0))
+    network.experts.intermittent[1] = True
+    network.network_weight.fill_(0.0)
+    counted = ensemble.predict(inputs)
+    pool = network.pool(inputs, network.scale(inputs))
+    weights = network.experts.weights(pool)
+    mean = (weights * pool.forecasts).sum(dim=-1).unflatten(0, (-1, 2)).transpose(1, 2)
+    own = network.scale(inputs).invert(mean).clamp(min=0.0)
+    torch.testing.assert_close(counted.mean[..., 0], own[..., 0], rtol=1e-4, atol=1e-4)
+    assert torch.equal(counted.mean[..., 1], ensemble.predict(inputs).mean[..., 1])
+
+
+def test_quantiles_at_further_levels_follow_the_fitted_ones_and_are_bounded_alike():
+    inputs, network = make_inputs(PLAIN), make_network(PLAIN)
+    levels = network.config.quantile_levels
+    free = Ensemble([network], [1.0]).predict(inputs).quantiles
+    target = TargetConfig(lower=free.median().floor().item(), integer=True)
+    found = Ensemble([network], [1.0], target=target).predict(inputs, further=(0.9, 0.975)).quantiles
+    assert torch.equal(found[..., : len(levels)], Ensemble([network], [1.0], target=target)(inputs))
+    wanted = at_levels(free, levels, (0.9, 0.975)).clamp(target.lower).round()
+    assert torch.equal(found[..., len(levels) :], wanted)

@@ -69,6 +69,15 @@ def quantile(known, fitted, level):
     return median + (known[outermost] - median) * reach[0] / reach[1]
 
 
+def test_a_factor_widens_what_lies_beyond_the_outermost_level_alone():
+    quantiles = rising(9)
+    plain, wide = (at_levels(quantiles, LEVELS, WANTED, factor) for factor in (1.0, 2.0))
+    assert torch.equal(plain[:, 4:9], wide[:, 4:9])
+    edge = quantiles[:, [-1]]
+    torch.testing.assert_close(wide[:, 9:] - edge, 2 * (plain[:, 9:] - edge))
+    assert (wide.diff(dim=-1) > 0).all()
+
+
 def test_outermost_levels_of_another_fit_have_the_same_tail():
     """The quantiles of 0.95 that 0.9 implies imply the same 0.99."""
     narrow = rising(3)

@@ -88,7 +88,7 @@ class Pretrained(nn.Module):
 def forecast(attention: ExpertAttention, evidence: Evidence) -> Float[Tensor, "R P Q"]:
     """Returns the quantiles at the positions, scaled units."""
     every = torch.eye(POSITIONS)
-    quantiles = attention.quantiles(evidence, evidence.forecasts, evidence.width, every)
+    quantiles, _ = attention.quantiles(evidence, evidence.forecasts, evidence.width, every)
     # Counts are never negative: what lies below 0 is a point mass at 0.
     least = torch.where(evidence.counts, evidence.zero, -torch.inf)
     return torch.maximum(quantiles, least[:, None, None])
