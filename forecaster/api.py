@@ -36,6 +36,7 @@ from forecaster.config import (
     required_horizon,
 )
 from forecaster.errors import ConfigError, DataError, check_count
+from forecaster.forecast.levels import check_levels
 from forecaster.options import DataOptions, Option, public
 
 if TYPE_CHECKING:
@@ -342,6 +343,8 @@ def predict(
     lower: options.Lower = None,
     upper: options.Upper = None,
     integer: options.Integer = False,
+    levels: options.Levels = None,
+    quantiles: options.Quantiles = None,
     progress: options.Progress = None,
     device: options.Device = None,
     **data_options: Unpack[DataOptions],
@@ -354,14 +357,16 @@ def predict(
 
     Raises:
         DataError: the table cannot be understood, holds classes, or a known covariate is missing.
-        ConfigError: there is no horizon.
+        ConfigError: there is no horizon, or a level is none.
 
     Example:
         >>> predict("sales.csv", 28, future="promos.csv").frame   # doctest: +SKIP
     """
+    check_levels(levels, quantiles)
     bounds = bounds_of(lower, upper, integer)
     model, panel = without_fit(data, horizon, future, covariates, cutoff, only, bounds, data_options)
-    return model.predict(panel, cutoff=cutoff, progress=progress, only=only)
+    asked: dict[str, Any] = {"levels": levels, "quantiles": quantiles}
+    return model.predict(panel, cutoff=cutoff, progress=progress, only=only, **asked)
 
 
 @public
@@ -563,6 +568,8 @@ def backtest(
     covariates: options.Covariates = None,
     only: options.Scored = None,
     fit: options.Fit = True,
+    levels: options.Levels = None,
+    quantiles: options.Quantiles = None,
     quiet: options.Quiet = False,
     tracking: options.Tracking = True,
     name: options.Name = None,
@@ -595,12 +602,13 @@ def backtest(
             "first (its scores are of held-out series), then backtest the model on another table"
         )
     required_horizon(settings)
+    check_levels(levels, quantiles)
     check_paths(data, covariates)
 
     from forecaster.runs.pipeline import BacktestOptions, run_backtest_pipeline
     from forecaster.runs.resume import FitRequest
 
-    scoring = BacktestOptions(windows, refit, stride, None, only, fit)
+    scoring = BacktestOptions(windows, refit, stride, None, only, fit, levels, quantiles)
     contenders = None if presets is None else _presets(presets, settings)
     settings, panel = _open(FitRequest(settings, data, covariates=covariates))
     source = (data, settings.data, covariates)
@@ -988,6 +996,8 @@ class Forecaster(Model["Ensemble"]):
         seed: options.PathSeed = 0,
         only: options.Only = None,
         *,
+        levels: options.Levels = None,
+        quantiles: options.Quantiles = None,
         device: options.Device = None,
         **data_options: Unpack[DataOptions],
     ) -> "Forecast":
@@ -995,13 +1005,17 @@ class Forecaster(Model["Ensemble"]):
 
         Raises:
             DataError: the table does not fit the model, or a known covariate is missing.
-            ConfigError: the horizon is too long for the model, or it has no sample paths.
+            ConfigError: the horizon is too long for the model, or it has no sample paths, or no such level.
         """
+        check_levels(levels, quantiles)
+
         from forecaster.forecast.predictor import Predictor
 
         start = _date_text(cutoff, "cutoff")
         panel = self.open(data, future, covariates, **data_options)
-        return Predictor(self.artifact).predict(panel, start, horizon, progress, samples, seed, only)
+        return Predictor(self.artifact).predict(
+            panel, start, horizon, progress, samples, seed, only, levels, quantiles
+        )
 
     @public
     @_on_device
@@ -1031,6 +1045,8 @@ class Forecaster(Model["Ensemble"]):
         overwrite: Annotated[bool, Option("Overwrite an existing file.")] = False,
         progress: options.Progress = None,
         *,
+        levels: options.Levels = None,
+        quantiles: options.Quantiles = None,
         device: options.Device = None,
         **data_options: Unpack[DataOptions],
     ) -> "BatchResult":
@@ -1040,7 +1056,7 @@ class Forecaster(Model["Ensemble"]):
 
         Raises:
             DataError: the table does not fit the model, or a known covariate is missing.
-            ConfigError: the horizon is too long for the model, or it has no sample paths.
+            ConfigError: the horizon is too long for the model, or it has no sample paths, or no such level.
             OutputError: a file cannot be written or exists, or parts of another forecast are there.
 
         Example:
@@ -1052,9 +1068,16 @@ class Forecaster(Model["Ensemble"]):
         from forecaster.runs.batch_predict import predict_to
 
         start = _date_text(cutoff, "cutoff")
+        check_levels(levels, quantiles)
+        if samples is not None:
+            given = {"levels": levels, "quantiles": quantiles}
+            refuse(given, "a file of sample paths (--samples)")
 
         def task_of(panel: "Panel") -> ForecastTask:
-            return ForecastTask(resolve_window(self.artifact, panel, start, horizon, samples, seed))
+            window = resolve_window(
+                self.artifact, panel, start, horizon, samples, seed, levels, quantiles
+            )
+            return ForecastTask(window)
 
         source = Source(data, future, covariates, data_options, only)
         how = (parts, shard, devices, restart, engine, overwrite, progress)
@@ -1081,6 +1104,8 @@ class Forecaster(Model["Ensemble"]):
         tracking: options.Tracking = True,
         name: options.Name = None,
         *,
+        levels: options.Levels = None,
+        quantiles: options.Quantiles = None,
         device: options.Device = None,
         **data_options: Unpack[DataOptions],
     ) -> "Backtest":
@@ -1094,7 +1119,9 @@ class Forecaster(Model["Ensemble"]):
         from forecaster.forecast.source import Source
         from forecaster.runs.pipeline import BacktestOptions, run_backtest_pipeline
 
-        scoring = BacktestOptions(windows, refit, stride, horizon, only)
+        scoring = BacktestOptions(
+            windows, refit, stride, horizon, only, levels=levels, quantiles=quantiles
+        )
         panel = Source(data, None, covariates, data_options).panel(self.artifact)
         source = (data, reading_with(self.artifact.requested.data, data_options), covariates)
         command = shell_command.get() or _call(

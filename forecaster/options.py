@@ -114,6 +114,17 @@ Refit = Annotated[
 Fit = Annotated[bool, Option("Fit before the cutoffs. False: score forecasts without a fit.")]
 Windows = Annotated[int, Option("Number of cutoffs.")]
 Stride = Annotated[int | None, Option("Steps between cutoffs. None = the horizon.")]
+Levels = Annotated[
+    float | Sequence[float] | None,
+    Option(
+        "Central bands in percent, as columns lo-95 and hi-95 in place of the fitted quantiles. None = these.",
+        metavar="80,95",
+    ),
+]
+Quantiles = Annotated[
+    float | Sequence[float] | None,
+    Option("Further quantile levels between 0 and 1, as columns q0.05.", metavar="0.05,0.95"),
+]
 PathSeed = Annotated[int, Option("Seed of the sample paths.", least=0)]
 Parts = Annotated[bool, Option("Keep one file per 1,024 series, in the folder PATH.parts.")]
 Shard = Annotated[

@@ -10,6 +10,7 @@ import typer
 from forecaster import api
 from forecaster.cli import options, results
 from forecaster.errors import ConfigError
+from forecaster.forecast.levels import check_levels
 from forecaster.forecast.model_folder import is_model
 from forecaster.forecast.writer import PAGES, PICTURES, ROWS
 
@@ -67,6 +68,7 @@ def backtest(
         )
     if saved is not None and not fit:
         raise ConfigError(f"--no-fit scores a table alone: leave it out, or the model {model}")
+    check_levels(given["levels"], given["quantiles"])
     outputs = {ROWS: out, PICTURES: plot, PAGES: report}
     results.check_files(outputs, (table, given["covariates"]), overwrite)
 

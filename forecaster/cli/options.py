@@ -69,13 +69,14 @@ def flags_of(
         retired = RETIRED.get(function.__name__, {})
         every = options_of(table or function) | options_of(function)
         options = {name: one for name, one in every.items() if name not in taken}
-        lists = [name for name, (_, hint, _) in options.items() if _takes_several(hint)]
+        lists = {name: hint for name, (_, hint, _) in options.items() if _takes_several(hint)}
 
         @wraps(verb)
         def run(**given: Any) -> None:
-            for name in lists:
+            for name, hint in lists.items():
                 if given[name] is not None:
-                    given[name] = [part.strip() for part in given[name].split(",") if part.strip()]
+                    parts = [part.strip() for part in given[name].split(",") if part.strip()]
+                    given[name] = [*map(_number, parts)] if float in kinds_in(hint) else parts
             left_out = [name for name in data_options() if given.get(name) is None] + [*retired]
             context = copy_context()
             context.run(shell_command.set, shlex.join(["forecaster", *sys.argv[1:]]))
@@ -88,6 +89,14 @@ def flags_of(
         return run
 
     return decorate
+
+
+def _number(text: str) -> float | str:
+    """Returns a number as written; text that is none is refused with its option."""
+    try:
+        return int(text) if text.isdecimal() else float(text)
+    except ValueError:
+        return text
 
 
 def _takes_several(hint: Any) -> bool:

@@ -11,6 +11,7 @@ import typer
 from forecaster import api
 from forecaster.cli import options, results
 from forecaster.errors import ConfigError, visible
+from forecaster.forecast.levels import check_levels
 from forecaster.forecast.writer import PICTURES, ROWS, folder_of
 from forecaster.options import DataOptions
 
@@ -48,6 +49,10 @@ def predict(
     saved, table = results.model_and_table(model, data)
     tables, overwrite = (table, given["future"], given["covariates"]), given.pop("overwrite")
     bounds = api.bounds_of(*(given.pop(name) for name in ("lower", "upper", "integer")))
+    check_levels(given["levels"], given["quantiles"])
+    if given["samples"] is not None:
+        asked = {name: given[name] for name in ("levels", "quantiles")}
+        api.refuse(asked, "a file of sample paths (--samples)")
     results.check_files({PICTURES: plot}, tables, overwrite)
     batch: dict[str, Any] = {"engine": engine, "address": address}
     if out is None:

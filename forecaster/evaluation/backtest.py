@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from forecaster.arguments import typed
@@ -31,20 +32,24 @@ from forecaster.evaluation.comparison import (
     compare_sums,
     compare_with_naive,
     name_better_models,
+    shared_actual,
     tally_models,
 )
 from forecaster.evaluation.coverage import (
     Coverage,
+    asked_shares,
     coverage_interval,
     coverage_of,
     coverage_scores,
     nominal,
 )
 from forecaster.evaluation.error_scales import Floats, Scales, ratio
-from forecaster.evaluation.metrics import Scores, Tally, concatenate
+from forecaster.evaluation.metrics import SHARE, Scores, Tally, concatenate
 from forecaster.forecast.forecast import COLD, Forecast, cells_of
+from forecaster.forecast.levels import further_levels, without_levels
 from forecaster.forecast.result import Result
 from forecaster.forecast.writer import write_page
+from forecaster.model.tails import at_levels, mean_of
 from forecaster.panel.arrays import empty_mapped
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import PolarsFrame, frame_of, to_kind
@@ -116,10 +121,16 @@ class Backtest(Result):
     @property
     def summary_columns(self) -> dict[str, list[Any]]:
         """The columns of `summary`, those that the shell prints."""
-        coverage = f"coverage_{self.tallies[MODEL].band}"
-        names = ("MAE", "RMSE", "MASE", "sMAPE", "WQL", coverage, "skill")
+        names = ("MAE", "RMSE", "MASE", "sMAPE", "WQL", *self.coverage_names, "skill")
         columns = {name: [scores[name] for scores in self.scores.values()] for name in names}
         return {"model": list(self.scores), **columns}
+
+    @property
+    def coverage_names(self) -> list[str]:
+        """The scores of the outermost fitted band, and of asked bands and quantiles."""
+        asked = [name.removeprefix(SHARE) for name in self.tallies[MODEL].windows if SHARE in name]
+        own = f"coverage_{self.tallies[MODEL].band}"
+        return [*dict.fromkeys([own, *(name for name in asked if not name.endswith("_ties"))])]
 
     @typed
     def by(self, axis: Axis) -> AnyFrame:
@@ -200,6 +211,15 @@ class Backtest(Result):
         None where no two quantile levels are symmetric.
         """
         return coverage_of(self.scores[MODEL], nominal(self.forecasts[0].levels))
+
+    @property
+    def asked_coverage(self) -> list[Coverage]:
+        """What the model's bands hold that were asked for."""
+        bands = [
+            float(name.partition("_")[2]) for name in self.coverage_names[1:] if "coverage" in name
+        ]
+        found = [coverage_of(self.scores[MODEL], band) for band in bands]
+        return [one for one in found if one is not None]
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -329,7 +349,7 @@ class _ForecastStorage:
             kept[...] = own
             return kept
 
-        names = ("quantiles", "actual", "time")
+        names = ["quantiles", "actual", "time", *["further"] * (forecast.further is not None)]
         own: dict[str, Any] = {name: moved(name, getattr(forecast, name)) for name in names}
         beside = {name: moved(f"of {name}", one) for name, one in beside.items()}
         self._kept += 1
@@ -359,6 +379,15 @@ def _tally_parts(made: Sequence[ForecastsByModel], baselines: Sequence[str]) -> 
         paths = None if model[0].paths is None else np.concatenate([one.paths for one in model])
         ordered = {MODEL: quantiles.pop(MODEL), **beside, **quantiles}
         tallies = tally_models(actual, ordered, levels, scales, paths)
+        if columns := model[0].columns:
+            shared = shared_actual(actual, ordered)
+            further = {name: _further(model[0], fitted) for name, fitted in ordered.items()}
+            further[MODEL] = np.concatenate([one.further for one in model if one.further is not None])
+            for name, fitted in ordered.items():
+                every = np.concatenate([fitted, further[name]], axis=-1)
+                shares = asked_shares(shared, every, levels, columns)
+                shares = {key: np.where(np.isnan(shared), 0.0, cells) for key, cells in shares.items()}
+                tallies[name] = tallies[name].with_shares(shares)
         del ordered[MODEL]
         kept: list[tuple[Forecast, Quantiles]] = []
         end = 0
@@ -373,14 +402,22 @@ def _rows_of(name: str, forecast: Forecast, quantiles: NDArray[np.float64]) -> P
     """The rows of one model at a cutoff."""
     if name != MODEL:
         finite = np.isfinite(quantiles).all(axis=(1, 3)).ravel()
-        why = ["no history" if reason in ("ok", COLD) else reason for reason in forecast.status]
-        mean = None if forecast.mean is None else np.full_like(forecast.mean, np.nan)
+        done = ("ok", COLD)
+        why = ["no history" if without_levels(one) in done else one for one in forecast.status]
+        mean = mean_of(torch.from_numpy(quantiles), forecast.levels).numpy()
         status = tuple(np.where(finite, "ok", why).tolist())
-        forecast = replace(forecast, quantiles=quantiles, mean=mean, status=status)
+        further = None if forecast.further is None else _further(forecast, quantiles)
+        forecast = replace(forecast, quantiles=quantiles, further=further, mean=mean, status=status)
     rows = forecast.rows
     # A key of the caller may have the name.
     column = "model" if "model" not in rows.columns else "forecast_model"
     return frame_of({column: [name] * len(rows)}).hstack(rows.get_columns())
+
+
+def _further(forecast: Forecast, quantiles: Floats) -> Floats:
+    """[N, H, C, F] quantiles of a baseline at the further levels of a forecast."""
+    wanted = further_levels(forecast.columns, forecast.levels)
+    return at_levels(torch.from_numpy(quantiles), forecast.levels, wanted).numpy()
 
 
 def _combine(parts: Sequence[_Part]) -> Backtest:
@@ -419,16 +456,21 @@ def skills_over(
 
 
 def _coverage_over(forecasts: Sequence[Forecast], tally: Tally) -> Scores:
-    """Coverage of a model with its interval over cutoffs, as scores; none without a symmetric band."""
-    if not (band := nominal(forecasts[0].levels)):
-        return {}
+    """Coverage of a model's bands with its interval over cutoffs, as scores; none without a symmetric band."""
+    asked = [name.removesuffix("_ties") for name in tally.windows if name.startswith(f"{SHARE}cov")]
+    bands = {float(name.rpartition("_")[2]): name for name in asked}
+    if usual := nominal(forecasts[0].levels):
+        bands |= {float(usual): "banded"}
     times, number = np.unique(windows_of(forecasts)[1], return_inverse=True)
-    plain, inside, cells = (
-        np.bincount(number, tally.windows[name].sum(axis=1), len(times)).astype(np.float64)
-        for name in ("banded", "banded_ties", "cells")
-    )
-    found = coverage_interval(inside, cells, _overlap(forecasts, times[times != NO_TIME]))
-    return coverage_scores(band, float(ratio(plain.sum(), cells.sum())), found)
+    scores: Scores = {}
+    for band, name in bands.items():
+        plain, inside, cells = (
+            np.bincount(number, tally.windows[part].sum(axis=1), len(times)).astype(np.float64)
+            for part in (name, f"{name}_ties", "cells")
+        )
+        found = coverage_interval(inside, cells, _overlap(forecasts, times[times != NO_TIME]))
+        scores |= coverage_scores(band, float(ratio(plain.sum(), cells.sum())), found)
+    return scores
 
 
 def _overlap(forecasts: Sequence[Forecast], times: Int64) -> int:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from forecaster.evaluation.bootstrap import DRAWS, block_counts
 from forecaster.evaluation.error_scales import Floats, ratio
+from forecaster.forecast.levels import Columns, further_levels
 from forecaster.panel.findings import Finding
 
 LEVEL = 0.9
@@ -27,7 +28,7 @@ _ENDS = ("ties", "ties_low", "ties_high")
 class Coverage(NamedTuple):
     """Share of the truth inside a central band; NaN = not defined."""
 
-    band: int
+    band: float
     """Nominal coverage, percent."""
     share: float
     """Randomised over ties (`share_inside`)."""
@@ -39,7 +40,7 @@ class Coverage(NamedTuple):
 
     def line(self) -> str:
         """Returns the coverage as a line of text; the plain one where it differs in what is printed."""
-        text = f"{self.band} % band holds {100 * self.share:.1f} %"
+        text = f"{self.band:g} % band holds {100 * self.share:.1f} %"
         if self.low == self.low:
             text += f" (90 % interval {100 * self.low:.1f} to {100 * self.high:.1f} %)"
         if f"{self.plain:.3f}" != f"{self.share:.3f}":
@@ -82,8 +83,10 @@ def nominal(levels: Sequence[float]) -> int:
     return 0 if band is None else round(100 * (levels[band[1]] - levels[band[0]]))
 
 
-def share_inside(actual: Floats, quantiles: Floats, levels: Sequence[float]) -> Floats:
-    """Share of each actual inside the band [low, high] of `band_of`: 1, 0, or between on a tie.
+def share_inside(
+    actual: Floats, quantiles: Floats, levels: Sequence[float], band: tuple[int, int] | None = None
+) -> Floats:
+    """Share of each actual inside a band [low, high]: 1, 0, or between on a tie.
 
     An actual y that equals a bound is spread over the probability tied at its value. Level τₖ stands for the
     probability from halfway to its lower neighbour to halfway to its upper one, the outermost two from 0 and
@@ -100,13 +103,14 @@ def share_inside(actual: Floats, quantiles: Floats, levels: Sequence[float]) -> 
         actual: [...] data units; NaN = 0.
         quantiles: [..., Q] rising along the levels.
         levels: [Q] rising, with a pair τ, 1 − τ.
+        band: places of its ends among the levels; None = those of `band_of`.
 
     >>> zeros = np.array([[0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 2.0, 3.0]])
     >>> levels = [k / 10 for k in range(1, 10)]
     >>> [share_inside(np.array([y]), zeros, levels).round(3).tolist() for y in (0.0, 1.0, 3.0, 4.0)]
     [[0.818], [1.0], [0.333], [0.0]]
     """
-    band = band_of(levels)
+    band = band or band_of(levels)
     assert band is not None
     low, high = (quantiles[..., place] for place in band)
     share = ((low < actual) & (actual < high)).astype(np.float64)
@@ -121,6 +125,37 @@ def share_inside(actual: Floats, quantiles: Floats, levels: Sequence[float]) -> 
     inside = np.minimum(end, tau[band[1]]) - np.maximum(begin, tau[band[0]])
     share[tied] = np.maximum(inside, 0) / (end - begin)
     return share
+
+
+def asked_shares(
+    actual: Floats, quantiles: Floats, levels: Sequence[float], columns: Columns
+) -> dict[str, Floats]:
+    """Shares of the actuals that asked bands and quantiles hold, by metric: 1, 0, or between on a tie.
+
+    `coverage_95` counts a tie as inside, `coverage_95_ties` shares it out; `below_0.05` is at or below a quantile
+    that is not fitted.
+
+    Args:
+        actual: [...] data units.
+        quantiles: [..., Q], and after the fitted ones those of `further_levels`.
+        levels: [Q] fitted.
+        columns: asked for.
+    """
+    every = (*levels, *further_levels(columns, levels))
+    order = np.argsort(every)
+    rising, ordered = np.asarray(every)[order].tolist(), quantiles[..., order]
+    asked, found = dict(columns), {}
+    for name, level in columns:
+        side, _, band = name.partition("-")
+        if side == "lo":
+            low, high = rising.index(level), rising.index(asked[f"hi-{band}"])
+            inside = (ordered[..., low] <= actual) & (actual <= ordered[..., high])
+            found[f"coverage_{band}"] = inside.astype(np.float64)
+            found[f"coverage_{band}_ties"] = share_inside(actual, ordered, rising, (low, high))
+        elif side != "hi" and level not in levels:
+            below = actual <= ordered[..., rising.index(level)]
+            found[f"below_{level:g}"] = below.astype(np.float64)
+    return found
 
 
 def coverage_interval(inside: Floats, cells: Floats, overlap: int = 1) -> tuple[float, float, float]:
@@ -151,15 +186,15 @@ def coverage_interval(inside: Floats, cells: Floats, overlap: int = 1) -> tuple[
     return share, float(low), float(high)
 
 
-def coverage_scores(band: int, plain: float, found: tuple[float, float, float]) -> dict[str, float]:
+def coverage_scores(band: float, plain: float, found: tuple[float, float, float]) -> dict[str, float]:
     """Scores of a band by name, beside `coverage_80`: `coverage_80_ties` with `_low` and `_high`."""
-    name = f"coverage_{band}"
+    name = f"coverage_{band:g}"
     return {name: plain} | {f"{name}_{end}": value for end, value in zip(_ENDS, found, strict=True)}
 
 
-def coverage_of(scores: Mapping[str, float], band: int) -> Coverage | None:
+def coverage_of(scores: Mapping[str, float], band: float) -> Coverage | None:
     """The coverage among scores; None where they have none."""
-    name = f"coverage_{band}"
+    name = f"coverage_{band:g}"
     if f"{name}_ties" not in scores:
         return None
     share, low, high = (scores[f"{name}_{end}"] for end in _ENDS)

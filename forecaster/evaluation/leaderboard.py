@@ -34,7 +34,7 @@ class Leaderboard(Backtest):
     @property
     def summary_columns(self) -> dict[str, list[Any]]:
         """The columns of `summary`, those that the shell prints."""
-        metrics = ("WQL", "MASE", f"coverage_{self.tallies[MODEL].band}")
+        metrics = ("WQL", "MASE", *self.coverage_names)
         rows = [
             (model, *(self.scores[model][name] for name in metrics), self.seconds[model], *excess)
             for model, excess in self.excess.items()

@@ -25,6 +25,9 @@ Scores = dict[str, float]
 
 _BLOCK_CELLS = 1 << 13  # with nine levels 600 kB an array in float64: blocks stay in the cache
 
+SHARE = "share "
+"""Begins the names of sums of `Tally.with_shares`."""
+
 DESCRIPTIONS = {
     "MAE": "mean absolute error of the median, in data units",
     "RMSE": "root mean squared error of the median, in data units: large errors count more",
@@ -87,6 +90,8 @@ def describe(metric: str) -> str:
         return f"the same with actuals on an edge of the {band} % band shared out: its 90 % interval over cutoffs"
     if kind == "coverage" and band:
         return f"share of actuals within the {band} % band: should be {band} %"
+    if kind == "below" and band:
+        return f"share of actuals at or below the {band} quantile: should be {band}"
     if kind == "width" and band:
         return f"mean width of the {band} % band, in data units"
     return DESCRIPTIONS.get(metric, "")
@@ -102,6 +107,13 @@ class Tally:
     """By name, [H, C]: summed over windows."""
     band: int
     """Nominal coverage of the outermost quantiles, percent."""
+
+    def with_shares(self, shares: Mapping[str, Floats]) -> Tally:
+        """Returns it with shares of cells [N, H, C] by metric, 0 where a cell is not scored."""
+        named = {SHARE + name: cells for name, cells in shares.items()}
+        windows = {name: cells.sum(axis=1) for name, cells in named.items()}
+        leads = {name: cells.sum(axis=0) for name, cells in named.items()}
+        return Tally({**self.windows, **windows}, {**self.leads, **leads}, self.band)
 
     def overall(self) -> Scores:
         """Metrics over all windows, leads and channels."""
@@ -244,7 +256,8 @@ def _metrics(sums: Sums, band: int) -> dict[str, Floats]:
     }
     if "crps" in sums:
         found["CRPS"] = mean("crps")
-    return found
+    shares = [name for name in sums if name.startswith(SHARE) and not name.endswith("_ties")]
+    return found | {name.removeprefix(SHARE): mean(name) for name in shares}
 
 
 def _check_complete(actual: Floats, forecast: Floats) -> None:

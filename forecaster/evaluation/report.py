@@ -427,6 +427,6 @@ def _best(name: str, values: Mapping[str, float]) -> set[str]:
     known = {model: value for model, value in values.items() if math.isfinite(value)}
     if kind == "width" or len(known) < 2:
         return set()
-    aim = int(band.split("_")[0]) / 100 if kind == "coverage" else 0.0
+    aim = float(band.split("_")[0]) / 100 if kind == "coverage" else 0.0
     loss = {model: -value if kind == "skill" else abs(value - aim) for model, value in known.items()}
     return {model for model, value in loss.items() if value == min(loss.values())}

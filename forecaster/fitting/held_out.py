@@ -42,7 +42,9 @@ def calibrated(artifact: Artifact, panel: Panel, split: Split) -> Artifact:
     applied = torch.from_numpy(factors) if effect["strength"] else None
     moved = held_out
     if applied is not None:
-        moved = replace(held_out, quantiles=with_factors(held_out.quantiles, factors, levels))
+        moved = replace(
+            held_out, quantiles=with_factors(held_out.quantiles, factors.astype(float), levels)
+        )
     return replace(
         artifact,
         ensemble=artifact.ensemble.with_factors(applied, tail_factor(moved, levels)),

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from forecaster.arguments import typed
 from forecaster.errors import ConfigError, DataError
+from forecaster.forecast.levels import Columns, further_levels, quantile_columns, without_levels
 from forecaster.forecast.result import Result
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import PolarsFrame, to_kind
@@ -49,8 +50,9 @@ class Forecast(Result):
     levels: tuple[float, ...]
     """[Q] quantile levels."""
     status: tuple[str, ...]
-    """[N · C] "ok", "cold" (forecast without history, from statics and known covariates), or why there is
-    no forecast: of each series and channel, in this order; "" = the series has no such channel."""
+    """[N · C] "ok", "cold" (forecast without history, from statics and known covariates), either of them
+    followed by `UNSCALED`, or why there is no forecast: of each series and channel, in this order; "" = the
+    series has no such channel."""
     actual: NDArray[np.float64] | None = None
     """[N, H, C] the truth, data units, NaN = missing; only in a backtest."""
     mean: NDArray[np.float64] | None = None
@@ -59,6 +61,10 @@ class Forecast(Result):
     """[N, S, H, C] sample paths, data units, NaN = no forecast; None unless requested."""
     findings: tuple[Finding, ...] = ()
     """What the audit of the table found, worst first."""
+    columns: Columns = ()
+    """Of the quantiles in rows; () = a column of each of `levels`."""
+    further: NDArray[np.float64] | None = None
+    """[N, H, C, F] quantiles at the levels of `columns` that are not in `levels`; None without `columns`."""
 
     @property
     def median(self) -> NDArray[np.float64]:
@@ -66,12 +72,23 @@ class Forecast(Result):
         return self.quantiles[..., self.levels.index(0.5)]
 
     @property
+    def shown(self) -> dict[str, NDArray[np.float64]]:
+        """[N, H, C] the quantiles of each column."""
+        levels = self.levels + further_levels(self.columns, self.levels)
+        parts = [self.quantiles] if self.further is None else [self.quantiles, self.further]
+        columns = self.columns or quantile_columns(self.levels)
+        every = dict(
+            zip(levels, (cells for part in parts for cells in np.moveaxis(part, -1, 0)), strict=True)
+        )
+        return {name: every[level] for name, level in columns}
+
+    @property
     def rows(self) -> PolarsFrame:
         """A polars frame with a row per (series, cutoff, channel, lead), in that order."""
         values = {"forecast": self.median}
         if self.mean is not None:
             values["mean"] = self.mean
-        values |= {f"q{level:g}": self.quantiles[..., n] for n, level in enumerate(self.levels)}
+        values |= self.shown
         if self.actual is not None:
             values["actual"] = self.actual
         return self._keyed({name: cells[:, None] for name, cells in values.items()})
@@ -119,7 +136,9 @@ class Forecast(Result):
     @property
     def lost(self) -> tuple[int, str]:
         """How many series and channels have no forecast, and the most frequent reason."""
-        failed = Counter(status for status in self.status if status not in ("ok", COLD, ""))
+        failed = Counter(
+            status for status in self.status if without_levels(status) not in ("ok", COLD, "")
+        )
         return failed.total(), failed.most_common(1)[0][0] if failed else ""
 
     @property
@@ -249,7 +268,7 @@ def joined(panel: Panel, forecasts: Sequence[Forecast]) -> Forecast:
     first = forecasts[0]
     arrays: dict[str, Any] = {
         name: np.concatenate([getattr(part, name) for part in forecasts])
-        for name in ("cutoff", "time", "quantiles", "mean", "paths")
+        for name in ("cutoff", "time", "quantiles", "further", "mean", "paths")
         if getattr(first, name) is not None
     }
     status = tuple(status for part in forecasts for status in part.status)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forecaster.forecast.levels import without_levels
 from forecaster.panel.panel import Panel
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ def draw_forecast(axis: Axes, forecast: Forecast, number: int, channel: int) -> 
     if forecast.actual is not None:
         truth = forecast.actual[number, :, channel]
         axis.plot(time, truth, color=TRUTH, linewidth=1.1, label="actual")
-    status = forecast.status[number * panel.n_channels + channel]
+    status = without_levels(forecast.status[number * panel.n_channels + channel])
     title = series_title(panel, series, channel) + f" — {status}" * (status != "ok")
     axis.set_title(title, fontsize=10, loc="left", y=1.0)
     tidy(axis, dates=not panel.calendar.integer)

@@ -20,6 +20,7 @@ from torch import Tensor
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import COLD, Forecast, joined, none_forecast
 from forecaster.forecast.future import audited
+from forecaster.forecast.levels import UNSCALED, Columns, Levels, further_levels, is_far
 from forecaster.forecast.runner import BLOCK, Progress, Runner, batch_size
 from forecaster.forecast.window import ForecastWindow, Leads, locate_leads, resolve_window
 from forecaster.model.sampling import NUM_SAMPLES, Prediction
@@ -50,6 +51,8 @@ class Predictor:
         num_samples: int | None = None,
         seed: int = 0,
         only: Only = None,
+        levels: Levels = None,
+        quantiles: Levels = None,
     ) -> Forecast:
         """Returns the forecast of every series of a panel, or of some.
 
@@ -63,13 +66,17 @@ class Predictor:
             num_samples: sample paths to keep, which need an autoregressive decoder.
             seed: of the sample paths.
             only: names of the series to forecast.
+            levels: central bands, percent, in place of the fitted quantiles.
+            quantiles: further levels.
 
         Raises:
-            ConfigError: the horizon is too long for the model, or it draws no paths.
+            ConfigError: the horizon is too long for the model, it draws no paths, or has no such levels.
             DataError: the audit finds errors, or a covariate known in advance is missing after the
                 cutoff.
         """
-        window = resolve_window(self.artifact, panel, cutoff, horizon, num_samples, seed)
+        window = resolve_window(
+            self.artifact, panel, cutoff, horizon, num_samples, seed, levels, quantiles
+        )
         panel, found = audited(panel, self.artifact, window, only)
         forecasts, total = [], panel.n_series
         for start in range(0, total, BLOCK):
@@ -115,13 +122,16 @@ class Predictor:
         cutoffs: Sequence[int],
         horizon: int | None = None,
         num_samples: int | None = None,
+        columns: Columns = (),
     ) -> list[Forecast]:
         """Returns `forecast_at` of each of some past cutoffs, whose windows share batches."""
         wanted = horizon or self.artifact.horizon
         if panel.regular:  # the rows that the last cutoff needs serve all of them
             farthest = max(wanted, self.artifact.horizon)
             panel = panel.reaching(np.full(panel.n_series, max(cutoffs)), farthest)
-        windows = [ForecastWindow(wanted, cutoff, cutoff, num_samples) for cutoff in cutoffs]
+        windows = [
+            ForecastWindow(wanted, cutoff, cutoff, num_samples, columns=columns) for cutoff in cutoffs
+        ]
         forecasts = []
         for leads, forecast in self._forecasts(panel, windows):
             row = leads.rows[:, :wanted]
@@ -181,6 +191,7 @@ class Predictor:
         """Runs the ensemble at given cutoffs, batch by batch, over a horizon; the window may be shorter."""
         model, channels, num_samples = self.artifact.plan.model, panel.n_channels, window.num_samples
         store = WindowStore(panel, model, horizon)
+        further = further_levels(window.columns, model.quantile_levels)
         cells = channels * (model.context_length + horizon + model.pool.history_length)
         size, keys = batch_size(cells, channels), None
         if model.decoder == "autoregressive":
@@ -189,7 +200,7 @@ class Predictor:
 
         def predict(inputs: Inputs, part: slice) -> Prediction:
             key = None if keys is None else keys[part].to(self._runner.device)
-            predicted = self._runner.ensemble.predict(inputs, key, num_samples)
+            predicted = self._runner.ensemble.predict(inputs, key, num_samples, further)
             kept = predicted if num_samples else predicted._replace(paths=None)
             return Prediction(*(own if own is None else own.cpu() for own in kept))  # type: ignore[arg-type]
 
@@ -209,7 +220,8 @@ class Predictor:
         finite = np.zeros((panel.n_series, panel.n_channels), dtype=np.bool_)
         finite[chosen] = np.isfinite(found).all(axis=(1, 3))
         finite &= leads.usable
-        width = found[..., -1] - found[..., 0]
+        levels = self.artifact.plan.model.quantile_levels
+        width = found[..., len(levels) - 1] - found[..., 0]
 
         def spread(
             part: Tensor | None, axis: int, band: NDArray[np.float64]
@@ -227,7 +239,10 @@ class Predictor:
         mean = spread(predicted.mean, 2, width)
         paths = spread(predicted.paths, 3, width[:, None])
         assert quantiles is not None
+        further = further_levels(window.columns, levels)
         done = np.where(leads.cold[:, None], COLD, "ok")
+        if self._runner.ensemble.tail_factor is None and is_far(further, levels):
+            done = np.char.add(done, UNSCALED)
         cutoff = window.cutoffs(panel)
         reasons = np.where(leads.usable, "the forecast is not finite", leads.reasons)
         return Forecast(
@@ -235,8 +250,10 @@ class Predictor:
             series=np.arange(panel.n_series),
             cutoff=np.where(leads.cold & (cutoff == NO_TIME), window.latest, cutoff),
             time=leads.time[:, :horizon],
-            quantiles=quantiles[:, :horizon],
-            levels=self.artifact.plan.model.quantile_levels,
+            quantiles=quantiles[:, :horizon, :, : len(levels)],
+            levels=levels,
+            columns=window.columns,
+            further=quantiles[:, :horizon, :, len(levels) :] if window.columns else None,
             status=tuple(np.where(panel.present, np.where(finite, done, reasons), "").ravel().tolist()),
             mean=None if mean is None else mean[:, :horizon],
             paths=None if paths is None else paths[:, :, :horizon],

@@ -69,6 +69,7 @@ class ForecastTask:
             "horizon": window.horizon,
             "samples": window.num_samples,
             "seed": window.seed,
+            "levels": ", ".join(name for name, _ in window.columns) or None,
         }
 
     def report(self, panel: Panel, totals: Totals, findings: Sequence[Finding]) -> str:

@@ -5,13 +5,15 @@ Axes: H lead · C channel.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.errors import ConfigError, check_count, is_count
+from forecaster.errors import ConfigError, DataError, check_count, is_count
 from forecaster.forecast.artifact import Artifact
+from forecaster.forecast.levels import Columns, Levels, asked_columns
 from forecaster.forecast.model_folder import check_leads
 from forecaster.model.size import check_work
 from forecaster.panel.arrays import blocks
@@ -33,6 +35,8 @@ class ForecastWindow:
     """Sample paths to keep, and to take quantiles from; None = keep none."""
     seed: int = 0
     """Of the sample paths."""
+    columns: Columns = ()
+    """Of the quantiles; () = of the fitted levels."""
 
     def cutoffs(self, panel: Panel) -> Int64:
         """Returns int64 [series] time of each cutoff; NO_TIME = a series without an observed target."""
@@ -48,13 +52,16 @@ def resolve_window(
     horizon: int | None,
     num_samples: int | None = None,
     seed: int = 0,
+    levels: Levels = None,
+    quantiles: Levels = None,
 ) -> ForecastWindow:
     """Returns the window of a forecast of all series of a panel; arguments as `Predictor.predict`.
 
     Raises:
-        ConfigError: the horizon is too long for the model, or it draws no paths.
-        DataError: the date cannot be read.
+        ConfigError: the horizon is too long for the model, it draws no paths, or has no such levels.
+        DataError: the date cannot be read, or a column has the name of a result.
     """
+    columns = columns_for(panel, levels, quantiles, artifact.plan.model.quantile_levels)
     wanted = artifact.horizon if horizon is None else horizon
     _check_samples(artifact, num_samples)
     check_horizon(artifact, wanted, num_samples)
@@ -62,12 +69,29 @@ def resolve_window(
         raise ConfigError(f"seed {seed!r}: expected 0 or more")
     time = panel.cutoff_at(cutoff)
     if time is not None:
-        return ForecastWindow(wanted, time, time, num_samples, seed)
+        return ForecastWindow(wanted, time, time, num_samples, seed, columns)
     own = _own_cutoffs(panel)
     located = own != NO_TIME
     latest = int(own[located].max()) if located.any() else artifact.trained_until
     common = None if cutoff == "own" else latest
-    return ForecastWindow(wanted, common, latest, num_samples, seed)
+    return ForecastWindow(wanted, common, latest, num_samples, seed, columns)
+
+
+def columns_for(panel: Panel, levels: Levels, quantiles: Levels, fitted: Sequence[float]) -> Columns:
+    """Returns the columns of quantiles beside those of a table; () = as fitted; raises as `asked_columns`.
+
+    Raises:
+        DataError: a column of the table has the name of one of them.
+    """
+    if levels is None and quantiles is None:
+        return ()
+    columns, schema = asked_columns(levels, quantiles, fitted), panel.schema
+    own = {*schema.key_columns, *schema.time_parts, schema.time, *schema.target_columns}
+    if taken := [name for name, _ in columns if name in own]:
+        raise DataError(
+            f"{panel.name}: column '{taken[0]}' is also a result's with these levels; rename it"
+        )
+    return columns
 
 
 def check_horizon(artifact: Artifact, wanted: int, num_samples: int | None = None) -> None:

@@ -50,6 +50,8 @@ def at_levels(
     """
     if tuple(wanted) == tuple(fitted):
         return quantiles
+    if not wanted:
+        return quantiles[..., :0]
     weights = _matrix(tuple(fitted), tuple(wanted), factor)
     nearest = weights.argmax(axis=0)
     # From the nearest on: weights that sum to 1 but for rounding would move a level of 1e9.

@@ -216,6 +216,8 @@ class Screen(Console):
         )
         if backtest.coverage is not None and backtest.scored:
             self.print_line(backtest.coverage.line())
+        for asked in backtest.asked_coverage:
+            self.print_line(asked.line())
         self.print_findings(backtest.findings)
 
     def print_class_summary(self, backtest: ClassBacktest) -> None:

@@ -41,12 +41,13 @@ from forecaster.fitting.train import NO_CONTEXT, TrainingContext
 from forecaster.fitting.warm_start import requested
 from forecaster.forecast.artifact import Artifact, is_forecaster
 from forecaster.forecast.forecast import Forecast
+from forecaster.forecast.levels import Levels, check_levels
 from forecaster.forecast.model_folder import FORECAST, LOSSES, REPORT
 from forecaster.forecast.plots import plot_curves
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.saved_model import save_artifact
 from forecaster.forecast.source import coded
-from forecaster.forecast.window import check_horizon
+from forecaster.forecast.window import check_horizon, columns_for
 from forecaster.forecast.writer import write_figure, write_page
 from forecaster.model.sampling import NUM_SAMPLES
 from forecaster.panel.audit import audit_panel
@@ -90,6 +91,10 @@ class BacktestOptions:
     """Series that are scored; refits read all."""
     fit: bool = True
     """False: nothing is fitted; before each cutoff a model is made of the table as it is."""
+    levels: Levels = None
+    """Central bands that are scored too, percent."""
+    quantiles: Levels = None
+    """Levels of quantiles that are scored too."""
 
     @property
     def each(self) -> bool:
@@ -102,6 +107,7 @@ class BacktestOptions:
         counts = {"windows": self.windows or 0, "stride": self.stride, "horizon": self.horizon}
         for name, count in counts.items():
             check_count(count, name)
+        check_levels(self.levels, self.quantiles)
 
 
 @dataclass(frozen=True)
@@ -411,7 +417,9 @@ class _Refits:
         decoder = predictor.artifact.plan.model.decoder
         num_samples = NUM_SAMPLES if decoder == "autoregressive" else None
         with self.console.stage(f"forecasting {len(cutoffs)} cutoffs: {name}"), self._timed(name):
-            return predictor.forecasts_at(panel, cutoffs, self.horizon, num_samples)
+            fitted = predictor.artifact.plan.model.quantile_levels
+            columns = columns_for(panel, self.options.levels, self.options.quantiles, fitted)
+            return predictor.forecasts_at(panel, cutoffs, self.horizon, num_samples, columns)
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:
