@@ -31,7 +31,7 @@ def sample() -> str:
     """The first rows of the forecasts, without the quantiles between the outer two."""
     lines = (DEMO / "forecasts.csv").read_text(encoding="utf-8").splitlines()[: ROWS + 1]
     cells = [line.split(",") for line in lines]
-    return "\n".join(",".join([*row[:7], "…", *row[-2:]]) for row in cells)
+    return "\n".join(",".join([*row[:8], "…", *row[-2:]]) for row in cells)
 
 
 def demo() -> str:

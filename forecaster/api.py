@@ -36,7 +36,7 @@ from forecaster.config import (
     required_horizon,
 )
 from forecaster.errors import ConfigError, DataError, check_count
-from forecaster.forecast.levels import check_levels
+from forecaster.forecast.bands import check_levels
 from forecaster.options import DataOptions, Option, public
 
 if TYPE_CHECKING:
@@ -1202,7 +1202,7 @@ class Forecaster(Model["Ensemble"]):
 
         Example:
             >>> names, inputs = model.onnx_inputs("sales.csv", "promos.csv")   # doctest: +SKIP
-            >>> (quantiles,) = session.run(["quantiles"], inputs)               # doctest: +SKIP
+            >>> quantiles, mean = session.run(["quantiles", "mean"], inputs)    # doctest: +SKIP
         """
         from forecaster.forecast.onnx_export import onnx_inputs
 

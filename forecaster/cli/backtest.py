@@ -10,7 +10,7 @@ import typer
 from forecaster import api
 from forecaster.cli import options, results
 from forecaster.errors import ConfigError
-from forecaster.forecast.levels import check_levels
+from forecaster.forecast.bands import check_levels
 from forecaster.forecast.model_folder import is_model
 from forecaster.forecast.writer import PAGES, PICTURES, ROWS
 

@@ -11,7 +11,7 @@ import typer
 from forecaster import api
 from forecaster.cli import options, results
 from forecaster.errors import ConfigError, visible
-from forecaster.forecast.levels import check_levels
+from forecaster.forecast.bands import check_levels
 from forecaster.forecast.writer import PICTURES, ROWS, folder_of
 from forecaster.options import DataOptions
 

@@ -45,8 +45,8 @@ from forecaster.evaluation.coverage import (
 )
 from forecaster.evaluation.error_scales import Floats, Scales, ratio
 from forecaster.evaluation.metrics import SHARE, Scores, Tally, concatenate
+from forecaster.forecast.bands import further_levels, without_levels
 from forecaster.forecast.forecast import COLD, Forecast, cells_of
-from forecaster.forecast.levels import further_levels, without_levels
 from forecaster.forecast.result import Result
 from forecaster.forecast.writer import write_page
 from forecaster.model.tails import at_levels, mean_of

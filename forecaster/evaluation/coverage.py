@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from forecaster.evaluation.bootstrap import DRAWS, block_counts
 from forecaster.evaluation.error_scales import Floats, ratio
-from forecaster.forecast.levels import Columns, further_levels
+from forecaster.forecast.bands import Columns, further_levels
 from forecaster.panel.findings import Finding
 
 LEVEL = 0.9

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from forecaster.arguments import typed
 from forecaster.errors import ConfigError, DataError
-from forecaster.forecast.levels import Columns, further_levels, quantile_columns, without_levels
+from forecaster.forecast.bands import Columns, further_levels, quantile_columns, without_levels
 from forecaster.forecast.result import Result
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import PolarsFrame, to_kind

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.forecast.levels import without_levels
+from forecaster.forecast.bands import without_levels
 from forecaster.panel.panel import Panel
 
 if TYPE_CHECKING:

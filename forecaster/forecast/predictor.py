@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from forecaster.forecast.artifact import Artifact
+from forecaster.forecast.bands import UNSCALED, Columns, Levels, further_levels, is_far
 from forecaster.forecast.forecast import COLD, Forecast, joined, none_forecast
 from forecaster.forecast.future import audited
-from forecaster.forecast.levels import UNSCALED, Columns, Levels, further_levels, is_far
 from forecaster.forecast.runner import BLOCK, Progress, Runner, batch_size
 from forecaster.forecast.window import ForecastWindow, Leads, locate_leads, resolve_window
 from forecaster.model.sampling import NUM_SAMPLES, Prediction

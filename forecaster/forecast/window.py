@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from forecaster.errors import ConfigError, DataError, check_count, is_count
 from forecaster.forecast.artifact import Artifact
-from forecaster.forecast.levels import Columns, Levels, asked_columns
+from forecaster.forecast.bands import Columns, Levels, asked_columns
 from forecaster.forecast.model_folder import check_leads
 from forecaster.model.size import check_work
 from forecaster.panel.arrays import blocks

@@ -77,7 +77,7 @@ class Ensemble(nn.Module):
         """Returns quantiles, those at `further` levels after them, mean and sample paths in data units.
 
         The mean is that of the distribution through the quantiles, held to the bounds of the target; of counts,
-        whose quantiles are held at 0, the experts' weighted mean; of paths their own.
+        whose quantiles are held at 0, that of `Experts.quantiles`; of paths their own.
 
         Path s of the ensemble is the mean of the members' paths s, which share their random numbers.
         Calibration moves the quantiles only: it is measured at each lead, not on whole paths.

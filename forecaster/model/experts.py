@@ -366,7 +366,10 @@ class Experts(nn.Module):
     def quantiles(
         self, pool: Pool, inputs: Inputs, only: Expert | None = None
     ) -> tuple[Float[Tensor, "R H Q"], Float[Tensor, "R H"]]:
-        """Returns the quantiles of the weighted experts, or of one of them, and their mean, scaled units."""
+        """Returns the quantiles of the weighted experts, or of one of them, and the mean of counts, scaled units.
+
+        That is the forecast of `tsb`, of a pool without it the weighted mean.
+        """
         evidence = pool.evidence
         if only is not None:
             evidence = evidence.of_one(self.names.index(only))
@@ -377,6 +380,9 @@ class Experts(nn.Module):
             self._interpolation,
             corrected=self._corrected(only),
         )
+        if only is None and "tsb" in self.names:
+            # Weights are for medians: weighted means add up to 44 – 74 % of four tables of counts, tsb to 94 – 102.
+            mean = pool.forecasts[..., self.names.index("tsb")]
         quantiles = at_levels(quantiles, LEVELS, self.levels)
         cold = self.cold(inputs)
         if not may_hold(cold):

@@ -30,7 +30,7 @@ from forecaster.model.layers import DecoderLayer, EncoderLayer
 from forecaster.model.sampling import NUM_SAMPLES, Prediction, prediction_from_paths, uniforms
 from forecaster.model.scaling import ContextScaler, Scale
 from forecaster.model.shortcuts import may_hold
-from forecaster.model.tails import mean_of
+from forecaster.model.tails import GRID, at_levels
 from forecaster.model.trainable import Losses, MedianLoss, Trainable
 from forecaster.windows.batch import Batch, Inputs
 
@@ -90,7 +90,8 @@ class Network(Trainable):
             brief = self.brief(inputs)
             mean = None
             if may_hold(self.experts.intermittent):
-                mean = mean_of(quantiles.clamp(min=0.0), self.config.quantile_levels)
+                levels = self.config.quantile_levels
+                mean = at_levels(quantiles, levels, GRID).clamp(min=0.0).mean(dim=-1)
             if least == 1 and not may_hold(brief):
                 return Prediction(quantiles, mean, None)
             weight = torch.where(brief, 0.0, self.network_weight[inputs.channel])
@@ -144,7 +145,7 @@ class Network(Trainable):
     def of_experts(self, inputs: Inputs, scale: Scale, only: Expert | None = None) -> Prediction:
         """Returns the forecast of the experts, or of one, without the network, data units.
 
-        Its mean is the experts' weighted one where a channel is of counts, which are forecast by means.
+        It has a mean where a channel is of counts: half of them are 0, and quantiles show little of the others.
         """
         assert self.experts is not None
         # Experts forecast the table's horizon, inputs may have a shorter one.

@@ -40,8 +40,8 @@ from forecaster.fitting.plan import with_found_cycles
 from forecaster.fitting.train import NO_CONTEXT, TrainingContext
 from forecaster.fitting.warm_start import requested
 from forecaster.forecast.artifact import Artifact, is_forecaster
+from forecaster.forecast.bands import Levels, check_levels
 from forecaster.forecast.forecast import Forecast
-from forecaster.forecast.levels import Levels, check_levels
 from forecaster.forecast.model_folder import FORECAST, LOSSES, REPORT
 from forecaster.forecast.plots import plot_curves
 from forecaster.forecast.predictor import Predictor

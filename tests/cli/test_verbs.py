@@ -89,7 +89,7 @@ def test_predict_writes_every_row_once_keyed_in_the_tables_own_names(folder, she
     assert answer.out == f"3 series, 21 rows, from 2024-04-09\nwrote deep/down/ahead.{suffix}\n"
     path = folder / f"deep/down/ahead.{suffix}"
     found = pl.read_parquet(path) if suffix == "parquet" else pl.read_csv(path, try_parse_dates=True)
-    names = ["store", "cutoff", "date", "lead", "channel", "forecast", *LEVELS, "status"]
+    names = ["store", "cutoff", "date", "lead", "channel", "forecast", "mean", *LEVELS, "status"]
     assert found.columns == names
     expected = tiny.ahead().rows
     assert_frame_equal(
@@ -103,12 +103,12 @@ def test_predict_without_a_file_prints_the_first_rows(folder, shell):
     answer = shell(*PREDICT, "--only", "c,b", "--plot", "new.png")
     assert answer.code == 0, answer.err
     heading, *lines = answer.out.splitlines()
-    assert heading.split() == ["store", "cutoff", "date", "lead", "channel", "forecast", "q0.1", "q0.9",
-                               "status"]  # fmt: skip
+    assert heading.split() == ["store", "cutoff", "date", "lead", "channel", "forecast", "mean", "q0.1",
+                               "q0.9", "status"]  # fmt: skip
     first = tiny.ahead().rows.filter(pl.col("store") == "b").row(0, named=True)
     assert lines[0].split()[:5] == ["b", "2024-04-09", "2024-04-10", "1", "sales"]
-    assert [float(word) for word in lines[0].split()[5:8]] == pytest.approx(
-        [first[name] for name in ("forecast", "q0.1", "q0.9")], rel=1e-5
+    assert [float(word) for word in lines[0].split()[5:9]] == pytest.approx(
+        [first[name] for name in ("forecast", "mean", "q0.1", "q0.9")], rel=1e-5
     )
     assert lines[10:] == [
         "10 of 14 rows, without 7 inner quantiles; all are written by --out FILE (.csv or .parquet)",

@@ -17,7 +17,7 @@ from forecaster.config import DataConfig
 from forecaster.panel.build import open_panel
 
 LEVELS = [f"q0.{n}" for n in range(1, 10)]
-RESULTS = ["lead", "channel", "forecast", *LEVELS, "status"]
+RESULTS = ["lead", "channel", "forecast", "mean", *LEVELS, "status"]
 
 
 def _fit(table, horizon=3, **options):

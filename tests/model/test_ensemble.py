@@ -103,6 +103,7 @@ def test_the_mean_is_that_of_the_calibrated_quantiles_and_of_counts_the_experts_
     network.network_weight.fill_(0.0)
     counted = ensemble.predict(inputs)
     pool = network.pool(inputs, network.scale(inputs))
+    assert "tsb" not in network.experts.names
     weights = network.experts.weights(pool)
     mean = (weights * pool.forecasts).sum(dim=-1).unflatten(0, (-1, 2)).transpose(1, 2)
     own = network.scale(inputs).invert(mean).clamp(min=0.0)

@@ -76,10 +76,12 @@ def _checked(name: str, given: Levels, most: int) -> list[float]:
     found = [] if given is None else [*given] if isinstance(given, Sequence) else [given]
     for level in found:
         if not (isinstance(level, int | float) and 0 < level < most):
-            raise ConfigError(f"{name} {level}: expected numbers above 0 and below {most}")
-    for text, count in Counter(f"{level:g}" for level in found).items():
+            shown = level if isinstance(level, str) else f"{level:g}"
+            raise ConfigError(f"{name} {shown}: expected numbers above 0 and below {most}")
+    texts = [f"{level:g}" for level in found]
+    for text, count in Counter(texts).items():
         if count > 1:
             raise ConfigError(
-                f"{name} {found}: {text} is given {count} times; keep one, of at most six digits"
+                f"{name} {', '.join(texts)}: {text} is given {count} times; keep one, of at most six digits"
             )
     return found
