@@ -102,6 +102,7 @@ def fit_panel(
         with context.reporter.stage("calibrating quantiles"):
             artifact = calibrated(artifact, panel, split)
         metrics = artifact.metrics | member_metrics(members, weights)
+        metrics["attention_steps"] = trainings.tuning_steps
         metrics |= mean_weights(artifact.ensemble, trainings.store, split)
         if len(split.validation_windows):
             with context.reporter.stage("scoring the validation windows"):

@@ -22,6 +22,7 @@ from forecaster.errors import number_of
 from forecaster.fitting.budget import MEASURED_STEPS, Pace, within_budget
 from forecaster.fitting.distributed import broadcast_from_rank_zero
 from forecaster.fitting.experts.pool import solve_experts
+from forecaster.fitting.experts.tuning import parameters_of, put, tuned_maps
 from forecaster.fitting.mixture import experts_alone, mean_weight
 from forecaster.fitting.moments import learn_scales
 from forecaster.fitting.train import TrainingContext, train
@@ -68,6 +69,10 @@ class Trainings:
         self._panel, self._context, self._start = panel, context, start
         self._announced = False
         self._solved: tuple[Split, Experts] | None = None
+        self._maps: Sequence[torch.Tensor] | None = None
+        """Of attention over experts, tuned by the first pass."""
+        self.tuning_steps = 0
+        """That they were tuned for; 0 = as shipped, or as the start had them."""
 
     def settled(self, plan: Plan, split: Split) -> Plan:
         """Returns the plan with as many steps as the time budget allows on this machine."""
@@ -146,9 +151,26 @@ class Trainings:
         if self._solved is None or self._solved[0] is not split:  # all members have the same experts
             with self._context.reporter.stage("solving the experts"):
                 solve_experts(network, panel, plan, split, self.store)
+            self._tune(network, plan, split)
             self._solved = split, network.experts
         network.experts = copy.deepcopy(self._solved[1])
         return network
+
+    def _tune(self, network: Network, plan: Plan, split: Split) -> None:
+        """Puts tuned maps into attention over experts; a second pass has those of the first."""
+        assert network.experts is not None
+        attention, distributed = network.experts.attention, self._context.distributed
+        if self._maps is None and self._start is not None:
+            before = self._start.ensemble.networks[0].experts
+            if before is not None:
+                put(parameters_of(before.attention), attention)
+        if self._maps is None:
+            with self._context.reporter.stage("tuning attention over experts"):
+                found: tuple[int, list[torch.Tensor]] = (0, [])
+                if distributed.is_main:
+                    found = tuned_maps(network, self.store, split, plan.fit.seed)
+                self.tuning_steps, self._maps = broadcast_from_rank_zero(found, distributed)
+        put(self._maps, attention)
 
     def _learner(self, plan: Plan, split: Split, name: str) -> Learner[Network]:
         network, context = self.network(plan, split), self._context

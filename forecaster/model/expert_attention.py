@@ -65,6 +65,15 @@ class Tokens(NamedTuple):
     """[R, G] whether a patch holds an observed step."""
 
 
+class Attended(NamedTuple):
+    """What attention makes of the tokens; `ExpertAttention.read` maps it to changes."""
+
+    experts: Tensor
+    """[R, E, D]"""
+    row: Tensor
+    """[R, D]"""
+
+
 class Answer(NamedTuple):
     """What attention changes."""
 
@@ -121,6 +130,10 @@ class ExpertAttention(nn.Module):
 
     def answer(self, tokens: Tokens) -> Answer:
         """Returns the same of the features of all tokens."""
+        return self.read(self.attended(tokens))
+
+    def attended(self, tokens: Tokens) -> Attended:
+        """Returns what attention makes of the features of all tokens: all but the last two maps."""
         experts = self.expert_input(tokens.experts) + self.method.weight  # [R, E, D] + [E, D]
         row = self.row_input(tokens.row)[:, None]
         steps = self.step_input(tokens.steps) + self.place
@@ -130,8 +143,21 @@ class ExpertAttention(nn.Module):
         for layer in self.layers:
             attended = layer(attended, seen)
         attended = self.norm(attended)
-        of_experts = self.expert_output(attended[:, 1 : 1 + len(self.names)])  # [R, E, P + S]
-        of_row = self.row_output(attended[:, 0])
+        return Attended(
+            experts=self.expert_output[:-1](attended[:, 1 : 1 + len(self.names)]),
+            row=self.row_output[:-1](attended[:, 0]),
+        )
+
+    @property
+    def last_maps(self) -> list[nn.Linear]:
+        """The maps that `read` applies, of experts and of the row; a fit may tune them on its table."""
+        return [self.expert_output[-1], self.row_output[-1]]  # type: ignore[list-item]
+
+    def read(self, attended: Attended) -> Answer:
+        """Returns the changes: the last maps, bounded."""
+        expert_map, row_map = self.last_maps
+        of_experts = expert_map(attended.experts)  # [R, E, P + S]
+        of_row = row_map(attended.row)
         changes = of_row[:, :-_LEAD_SLOPES].unflatten(1, (POSITIONS, -1))
         return Answer(
             logits=_bounded(of_experts[..., :POSITIONS], _MOST_LOGIT).mT,
@@ -152,9 +178,6 @@ class ExpertAttention(nn.Module):
     ) -> tuple[Float[Tensor, "R H Q"], Float[Tensor, "R H"]]:
         """Returns the quantiles of each lead at `LEVELS`, and the weighted mean of the forecasts, scaled units.
 
-        center   = weighted mean of the forecasts + spread · correction
-        quantile = center + unit · width · widening · quantile around a median of 0
-
         Args:
             evidence: what the row shows.
             forecasts: of the experts.
@@ -163,6 +186,23 @@ class ExpertAttention(nn.Module):
             corrected: whether the center is corrected; else it is the weighted mean itself.
         """
         answer, lead = self(evidence), self.lead(evidence, forecasts)
+        return self.answered(evidence, answer, lead, forecasts, width, interpolated, corrected)
+
+    def answered(
+        self,
+        evidence: Evidence,
+        answer: Answer,
+        lead: Lead,
+        forecasts: Float[Tensor, "R H E"],
+        width: Float[Tensor, "R H"],
+        interpolated: Float[Tensor, "H P"],
+        corrected: bool = True,
+    ) -> tuple[Float[Tensor, "R H Q"], Float[Tensor, "R H"]]:
+        """Returns the same of an answer of attention, and of what each lead shows.
+
+        center   = weighted mean of the forecasts + spread · correction
+        quantile = center + unit · width · widening · quantile around a median of 0
+        """
         logits = self.logits(evidence, answer, lead, interpolated)
         # From the center on: weights that sum to 1 but for rounding would move a constant.
         weights = logits.softmax(dim=-1)

@@ -25,10 +25,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from forecaster.config import FitPlan
+from forecaster.fitting.experts.tuning import never_negative, row_losses
 from forecaster.fitting.pretrain.expert_rows import ExpertRows
 from forecaster.model.evidence import POSITIONS, Evidence
-from forecaster.model.expert_attention import LEVELS, METHODS, SOLVED, ExpertAttention, mixed
-from forecaster.model.heads import pinball
+from forecaster.model.expert_attention import METHODS, SOLVED, ExpertAttention
 from forecaster.model.learner import KeepBest, Learner
 from forecaster.model.trainable import Losses
 
@@ -39,8 +39,6 @@ ROWS = 256
 RATE, DECAY = 2e-3, 0.01
 _LEFT_OUT, _SOLVED_LEFT_OUT, _ALONE = 0.08, 0.4, 0.04
 _SMALL, _SMALL_LEFT_OUT = 0.12, 0.75
-_FAR = 20.0
-"""Units of the row beyond which a loss grows as a logarithm: one broken series is no lesson."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +75,7 @@ class Pretrained(nn.Module):
         """Returns the sum of losses of each row, and the number of its observed positions."""
         evidence, truth = batch.rows
         known = ~truth.isnan()
-        center = mixed(evidence.forecasts, evidence.weights[:, None])
-        unit = evidence.unit[:, None]
-        distance = _near((truth.nan_to_num() - center) / unit)
-        away = (forecast(self.attention, evidence) - center[..., None]) / unit[..., None]
-        each = pinball(away, distance, torch.tensor(LEVELS)) * known
+        each = row_losses(forecast(self.attention, evidence), evidence, truth)
         return each.sum(dim=1), known.sum(dim=1).float()
 
 
@@ -89,15 +83,7 @@ def forecast(attention: ExpertAttention, evidence: Evidence) -> Float[Tensor, "R
     """Returns the quantiles at the positions, scaled units."""
     every = torch.eye(POSITIONS)
     quantiles, _ = attention.quantiles(evidence, evidence.forecasts, evidence.width, every)
-    # Counts are never negative: what lies below 0 is a point mass at 0.
-    least = torch.where(evidence.counts, evidence.zero, -torch.inf)
-    return torch.maximum(quantiles, least[:, None, None])
-
-
-def _near(distance: Tensor) -> Tensor:
-    """Distances beyond `_FAR` grow as a logarithm."""
-    size = distance.abs()
-    return torch.where(size > _FAR, distance.sign() * _FAR * (1 + (size / _FAR).log()), distance)
+    return never_negative(quantiles, evidence)
 
 
 def left_out(batch: RowBatch, random: np.random.Generator) -> RowBatch:

@@ -1,0 +1,184 @@
+"""Attention over experts tuned on a table: only where validation windows are clear about a gain."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import forecaster as fc
+from forecaster.fitting.experts import tuning
+from forecaster.fitting.experts.pool import bare_network, smallest, solve_experts
+from forecaster.fitting.experts.tuning import (
+    STEPS,
+    after_steps,
+    parameters_of,
+    put,
+    row_losses,
+    rows_of,
+    tuned_maps,
+)
+from forecaster.fitting.fit import fit_panel, resolve
+from forecaster.forecast.saved_model import load_artifact, save_artifact
+from forecaster.model.expert_attention import LEVELS
+from forecaster.windows.store import training_store
+
+EXPERTS = {"experts": ["naive", "drift", "long_mean", "level_0.3", "linear"], "lookbacks": (12,)}
+
+
+def noise_around_a_level(rows=400, series=1, seed=0):
+    """Independent noise with jumps of one step: after a jump naive and the levels are wrong, long_mean is right."""
+    random = np.random.default_rng(seed)
+    values = random.normal(size=(series, rows)) + 12 * (random.random((series, rows)) < 0.08)
+    frame = {
+        "series": np.repeat(np.arange(series), rows),
+        "time": np.tile(np.arange(rows), series),
+        "y": values.ravel(),
+    }
+    return pd.DataFrame(frame)
+
+
+@pytest.fixture(scope="module")
+def solved(make_panel, make_config):
+    """A network of a small table with its experts solved, the table's windows, and the split."""
+    panel = make_panel(2, 160)
+    plan, split = resolve(panel, make_config(4, model=EXPERTS))
+    plan = smallest(plan)
+    network, store = bare_network(panel, plan, split.train_end), training_store(panel, plan)
+    solve_experts(network, panel, plan, split, store)
+    return network, store, split
+
+
+def test_the_last_maps_alone_are_tuned_and_no_step_leaves_them(solved):
+    network, store, split = solved
+    attention = network.experts.attention
+    rows = rows_of(network, store, split.train, np.arange(40))
+    none, some, more = after_steps(attention, rows, (0, 3, 9), seed=0)
+    before = attention.state_dict()
+    last = {
+        "expert_output.2.weight",
+        "expert_output.2.bias",
+        "row_output.2.weight",
+        "row_output.2.bias",
+    }
+    assert all(torch.equal(value, before[name]) for name, value in none.state_dict().items())
+    for tuned in (some, more):
+        moved = {
+            name for name, value in tuned.state_dict().items() if not torch.equal(value, before[name])
+        }
+        assert moved == last
+    assert all(torch.equal(value, before[name]) for name, value in attention.state_dict().items())
+
+
+def test_steps_lessen_the_loss_of_the_rows_they_are_taken_on(solved):
+    network, store, split = solved
+    rows = rows_of(network, store, split.train, np.arange(60))
+
+    def loss(attention):
+        return row_losses(tuning._quantiles(attention, rows), rows.evidence, rows.truth).sum()
+
+    shipped, tuned = after_steps(network.experts.attention, rows, (0, 60), seed=0)
+    assert loss(tuned) < loss(shipped)
+
+
+def test_quantiles_of_stored_rows_are_those_of_the_experts_at_their_positions(solved):
+    network, store, split = solved
+    rows = rows_of(network, store, split.train, np.arange(5))
+    attention, evidence = network.experts.attention, rows.evidence
+    every = torch.eye(8)
+    expected, _ = attention.quantiles(evidence, evidence.forecasts, evidence.width, every)
+    torch.testing.assert_close(tuning._quantiles(attention, rows), expected)
+
+
+def test_the_loss_of_a_row_is_its_pinball_loss_in_units_cell_by_cell(solved):
+    network, store, split = solved
+    rows = rows_of(network, store, split.train, np.arange(3))
+    truth = rows.truth.clone()
+    truth[0, 0], truth[1, 1] = torch.nan, 1e6
+    quantiles = tuning._quantiles(network.experts.attention, rows)
+    found = row_losses(quantiles, rows.evidence, truth)
+    center = (rows.evidence.weights[:, None] * rows.evidence.forecasts).sum(dim=-1)
+    for row in range(len(truth)):
+        for position in range(8):
+            if truth[row, position].isnan():
+                assert found[row, position] == 0
+                continue
+            unit = float(rows.evidence.unit[row])
+            away = float(truth[row, position] - center[row, position]) / unit
+            if abs(away) > 20:
+                away = np.sign(away) * 20 * (1 + np.log(abs(away) / 20))
+            total = 0.0
+            for number, level in enumerate(LEVELS):
+                quantile = float(quantiles[row, position, number] - center[row, position]) / unit
+                total += (
+                    2 * max(level * (away - quantile), (level - 1) * (away - quantile)) / len(LEVELS)
+                )
+            assert float(found[row, position]) == pytest.approx(total, rel=1e-3, abs=1e-3)
+
+
+def test_without_validation_windows_or_with_one_stretch_the_shipped_maps_stay(make_panel, make_config):
+    panel = make_panel(2, 60)
+    for validation in (None, 4):
+        config = make_config(4, model=EXPERTS, fit={"validation": validation})
+        plan, split = resolve(panel, config)
+        network, store = (
+            bare_network(panel, smallest(plan), split.train_end),
+            training_store(panel, plan),
+        )
+        solve_experts(network, panel, smallest(plan), split, store)
+        steps, maps = tuned_maps(network, store, split, 0)
+        assert steps == 0
+        for one, own in zip(maps, parameters_of(network.experts.attention), strict=True):
+            assert torch.equal(one, own)
+
+
+def test_where_the_table_teaches_what_other_tables_did_not_tuning_is_a_gain_on_later_rows():
+    table = noise_around_a_level(1500)
+    config = {"model": EXPERTS | {"width": 8, "heads": 1}, "fit": {"steps": 1}}
+    before = table[table.time < 1300]
+    model = fc.fit(before, 8, time="time", series="series", config=config, tracking=False, quiet=True)
+    assert model.artifact.metrics["attention_steps"] in STEPS[1:]
+    tuned = model.artifact.ensemble.networks[0]
+    scores = []
+    for maps in (parameters_of(tuned.experts.attention), None):
+        if maps is None:
+            fresh = bare_network_of(model)
+            put(parameters_of(fresh), tuned.experts.attention)
+        scores.append(
+            model.backtest(table, windows=20, tracking=False, quiet=True).scores["forecaster"]["WQL"]
+        )
+    assert scores[0] < 0.98 * scores[1]
+
+
+def bare_network_of(model):
+    """Attention with the shipped weights, for the experts of a model."""
+    from forecaster.model.expert_attention import ExpertAttention
+    from forecaster.model.shipped_weights import load_shipped
+
+    attention = ExpertAttention(model.artifact.ensemble.networks[0].experts.names)
+    load_shipped(attention)
+    return attention
+
+
+def test_tuned_maps_are_kept_in_a_refit_a_file_and_a_warm_start(
+    make_panel, make_config, tmp_path, monkeypatch
+):
+    panel = make_panel(2, 160)
+    moved = []
+
+    def tuned(network, store, split, seed):
+        maps = [part + 0.01 for part in parameters_of(network.experts.attention)]
+        moved.append(maps)
+        return 50, maps
+
+    monkeypatch.setattr("forecaster.fitting.members.tuned_maps", tuned)
+    config = make_config(4, model=EXPERTS, fit={"refit": True, "steps": 2})
+    artifact = fit_panel(panel, *resolve(panel, config))
+    assert len(moved) == 1 and artifact.metrics["attention_steps"] == 50
+    save_artifact(artifact, tmp_path / "model")
+    loaded = load_artifact(tmp_path / "model")
+    for network in (artifact.ensemble.networks[0], loaded.ensemble.networks[0]):
+        for one, own in zip(moved[0], parameters_of(network.experts.attention), strict=True):
+            assert torch.equal(one, own)
+    again = fit_panel(panel, *resolve(panel, config, loaded), start=loaded)
+    del again
+    torch.testing.assert_close(moved[1][0], moved[0][0] + 0.01)
