@@ -24,14 +24,13 @@ from forecaster.arguments import typed
 from forecaster.errors import ConfigError, DataError, nearest
 from forecaster.evaluation.bootstrap import Skill, paired_skills
 from forecaster.evaluation.comparison import (
-    BASELINES,
     MODEL,
     NAIVE,
-    baselines_at,
     compare_first_lead,
     compare_sums,
     compare_with_naive,
     name_better_models,
+    seasonal_naive_at,
     shared_actual,
     tally_models,
 )
@@ -66,7 +65,7 @@ Axis = Literal["series", "lead", "cutoff", "channel"]
 
 Quantiles = Mapping[str, NDArray[np.float64]]
 ForecastsByModel = Mapping[str, Forecast]
-"""Forecasts of all series at one cutoff: "forecaster", and baselines that were fitted."""
+"""Forecasts of all series at one cutoff: "forecaster", and all beside it but seasonal naive."""
 
 _BLOCK_CELLS = 1 << 23  # quantiles of a model that are scored at a time: 64 MB
 _RAM_BYTES = 1 << 28  # quantiles of all cutoffs beyond this move to memory-mapped files
@@ -290,7 +289,6 @@ def rolling_cutoffs(panel: Panel, windows: int, horizon: int, stride: int | None
 def run_backtest(
     cutoffs: Sequence[int],
     forecasts_at: Callable[[Sequence[int]], Iterable[ForecastsByModel]],
-    baselines: Sequence[str] = BASELINES,
     scoring: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Backtest:
     """Forecasts and scores at rolling cutoffs.
@@ -299,8 +297,7 @@ def run_backtest(
         cutoffs: times of the last steps that may be read, rising.
         forecasts_at: makes the forecasts of all series at some neighbouring cutoffs, with actuals;
             called with as many cutoffs at a time as bounded memory allows.
-        baselines: to score beside the model.
-        scoring: entered while forecasts of baselines are made, and all are scored.
+        scoring: entered while seasonal naive forecasts, and all are scored.
     """
     parts: list[_Part] = []
     storage = _ForecastStorage(len(cutoffs))
@@ -313,16 +310,14 @@ def run_backtest(
         first, remaining = made[0][MODEL], remaining[count:]
         size = len(made[0]) * first.quantiles.size + (0 if first.paths is None else first.paths.size)
         with scoring():
-            new = list(_tally_parts(made, baselines))
+            new = list(_tally_parts(made))
         parts += [part._replace(kept=[storage.keep(*one) for one in part.kept]) for part in new]
     return _combine(parts)
 
 
-def score_forecasts(
-    forecasts: Sequence[ForecastsByModel], baselines: Sequence[str] = BASELINES
-) -> Backtest:
+def score_forecasts(forecasts: Sequence[ForecastsByModel]) -> Backtest:
     """Scores of forecasts that hold their actuals; cutoffs may differ from series to series."""
-    return _combine([part for one in forecasts for part in _tally_parts([one], baselines)])
+    return _combine([part for one in forecasts for part in _tally_parts([one])])
 
 
 def actual_of(forecast: Forecast) -> NDArray[np.float64]:
@@ -361,11 +356,11 @@ class _Part(NamedTuple):
     scales: Scales
     kept: list[tuple[Forecast, Quantiles]]
     """The model's forecasts, each with what the other models forecast."""
-    seconds: dict[str, float]
-    """By baseline."""
+    seconds: float
+    """Of seasonal naive."""
 
 
-def _tally_parts(made: Sequence[ForecastsByModel], baselines: Sequence[str]) -> Iterator[_Part]:
+def _tally_parts(made: Sequence[ForecastsByModel]) -> Iterator[_Part]:
     """Yields tallies and scales of forecasts, in their order; forecasts of one panel together."""
     for _, group in groupby(made, key=lambda one: id(one[MODEL].panel)):
         some = list(group)
@@ -374,10 +369,10 @@ def _tally_parts(made: Sequence[ForecastsByModel], baselines: Sequence[str]) -> 
         series, cutoff = windows_of(model)
         actual = np.concatenate([actual_of(one) for one in model])
         rows = panel.rows_until(cutoff, series) - 1
-        beside, scales, seconds = baselines_at(panel, series, rows, horizon, levels, baselines)
+        naive, scales, seconds = seasonal_naive_at(panel, series, rows, horizon, levels)
         quantiles = {name: np.concatenate([one[name].quantiles for one in some]) for name in some[0]}
         paths = None if model[0].paths is None else np.concatenate([one.paths for one in model])
-        ordered = {MODEL: quantiles.pop(MODEL), **beside, **quantiles}
+        ordered = {MODEL: quantiles.pop(MODEL), NAIVE: naive, **quantiles}
         tallies = tally_models(actual, ordered, levels, scales, paths)
         if columns := model[0].columns:
             shared = shared_actual(actual, ordered)
@@ -433,7 +428,7 @@ def _combine(parts: Sequence[_Part]) -> Backtest:
     scales = Scales(*(np.concatenate(one) for one in zip(*(p.scales for p in parts), strict=True)))
     scored = int(tallies[MODEL].windows["cells"].sum())
     unscored = sum(map(cells_of, forecasts)) - scored
-    seconds = {name: sum(part.seconds[name] for part in parts) for name in parts[0].seconds}
+    seconds = {NAIVE: sum(part.seconds for part in parts)}
     return Backtest(forecasts, scores, scored, unscored, tallies, scales, baselines, seconds)
 
 

@@ -6,44 +6,45 @@ Axes: N window (a series at one cutoff) · H lead · C channel · Q quantile lev
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.evaluation.baselines import drift, naive, seasonal_naive
+from forecaster.config import Expert
+from forecaster.evaluation.baselines import seasonal_naive
 from forecaster.evaluation.bootstrap import Skill
 from forecaster.evaluation.error_scales import Floats, Histories, Scales, scales_at
-from forecaster.evaluation.ets import ets
 from forecaster.evaluation.metrics import Scores, Tally, tally
 from forecaster.panel.panel import Panel
 
 MODEL = "forecaster"
 NAIVE = "seasonal naive"
-ETS = "ETS"
-RIDGE = "ridge"
-
 PERSISTENCE = "naive"
-
-CHEAP_BASELINES = (NAIVE, PERSISTENCE, "drift")
-BASELINES = (*CHEAP_BASELINES, ETS)
-"""Baselines that need no fit."""
+RIDGE = "ridge"
+EXPERT_OF: dict[str, Expert] = {
+    NAIVE: "seasonal_naive",
+    PERSISTENCE: "naive",
+    "drift": "drift",
+    "ETS": "ets",
+    RIDGE: "linear",
+}
+"""By baseline, the expert that it is alone."""
 
 _FORECASTS = 100  # of lead 1, from which the verdict speaks of it
 _FAR_SUM = 0.25  # of the sum of actuals, from which the verdict speaks of that of forecasts
 _NAMED = 3  # rivals with a lower WQL that the verdict names
 
 
-def baselines_at(
+def seasonal_naive_at(
     panel: Panel,
     series: NDArray[np.int64],
     cutoff: NDArray[np.int64],
     horizon: int,
     levels: Sequence[float],
-    names: Iterable[str],
-) -> tuple[dict[str, Floats], Scales, dict[str, float]]:
-    """Forecasts of baselines, and the scales, at given cutoffs.
+) -> tuple[Floats, Scales, float]:
+    """Forecasts of seasonal naive, and the scales, at given cutoffs.
 
     Args:
         panel: the table.
@@ -51,27 +52,18 @@ def baselines_at(
         cutoff: [N] row of the last step that may be read; one before its series' first = no history.
         horizon: leads.
         levels: quantile levels.
-        names: of the baselines.
 
     Returns:
-        By baseline [N, H, C, Q] quantiles, data units, NaN where a channel has no history; the scales of these
-        windows; by baseline seconds.
+        [N, H, C, Q] quantiles, data units, NaN where a channel has no history; the scales of these windows; the
+        seconds of the forecasts.
     """
     values, indptr = panel.values[:, : panel.n_channels], panel.indptr
     season = panel.calendar.season_length
     ends = np.maximum(cutoff, indptr[series] - 1)
     histories = Histories(values, indptr, ends, series)
-    forecasts = {
-        NAIVE: lambda: seasonal_naive(histories, horizon, season, levels),
-        PERSISTENCE: lambda: naive(histories, horizon, levels),
-        "drift": lambda: drift(histories, horizon, levels),
-        ETS: lambda: ets(histories, horizon, season, levels),
-    }
-    quantiles, seconds = {}, {}
-    for name in names:
-        begun = perf_counter()
-        quantiles[name] = forecasts[name]()
-        seconds[name] = perf_counter() - begun
+    begun = perf_counter()
+    quantiles = seasonal_naive(histories, horizon, season, levels)
+    seconds = perf_counter() - begun
     return quantiles, scales_at(histories, season), seconds
 
 
@@ -177,6 +169,8 @@ def compare_sums(tally: Tally) -> str:
 
 def compare_first_lead(tallies: Mapping[str, Tally]) -> str:
     """Returns that naive is better one step ahead, where enough such forecasts are scored; else nothing."""
+    if PERSISTENCE not in tallies:
+        return ""
     mine, theirs = (tallies[name].by_lead() for name in (MODEL, PERSISTENCE))
     better, enough = theirs["MAE"][0] < mine["MAE"][0], mine["cells"][0] >= _FORECASTS
     text = f"; at lead 1 naive is better: MAE {theirs['MAE'][0]:.4g} against {mine['MAE'][0]:.4g}"

@@ -27,7 +27,7 @@ from forecaster.config import (
 )
 from forecaster.errors import ConfigError, DataError, ForecasterError, check_count
 from forecaster.evaluation.backtest import Backtest, ForecastsByModel, rolling_cutoffs, run_backtest
-from forecaster.evaluation.comparison import MODEL, RIDGE
+from forecaster.evaluation.comparison import EXPERT_OF, MODEL, RIDGE
 from forecaster.evaluation.leaderboard import Leaderboard
 from forecaster.evaluation.report import render_report
 from forecaster.evaluation.report_data import ReportContext
@@ -35,7 +35,7 @@ from forecaster.fitting.classes import Folds, fit_classes, resolve_classes
 from forecaster.fitting.distributed import windows_per_step
 from forecaster.fitting.experts.pool import fit_experts
 from forecaster.fitting.fit import fit_panel, resolve
-from forecaster.fitting.no_fit import described, unfitted
+from forecaster.fitting.no_fit import baseline_models, described, unfitted
 from forecaster.fitting.plan import with_found_cycles
 from forecaster.fitting.train import NO_CONTEXT, TrainingContext
 from forecaster.fitting.warm_start import requested
@@ -334,9 +334,10 @@ def run_backtest_pipeline(
         backtest = run_backtest(cutoffs, refits.forecasts, scoring=scoring)
         artifact = refits.artifact
         report_context = ReportContext(artifact, command, panel.fingerprint(), tuple(findings))
-        backtest = replace(backtest, report_context=report_context)
+        seconds = backtest.seconds | refits.seconds
+        backtest = replace(backtest, report_context=report_context, seconds=seconds)
         if presets is not None:
-            backtest = Leaderboard(**vars(backtest) | {"seconds": backtest.seconds | refits.seconds})
+            backtest = Leaderboard(**vars(backtest))
         if run.recorded:
             run.log_params({"backtest": asdict(options), **artifact.plan.model_dump(mode="json")})
             run.log_dataset(panel.name, panel.fingerprint(), panel.schema, "evaluation")
@@ -386,7 +387,7 @@ class _Refits:
     """The model that forecasts now."""
     models: dict[str, tuple[Predictor, Panel]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """By model, of its fits and forecasts; experts share one fit, which counts for each of them."""
+    """By model, of its fits and forecasts; experts share one fit, and baselines another, which count for each."""
 
     def __post_init__(self) -> None:
         if isinstance(self.model, Artifact):
@@ -448,11 +449,14 @@ class _Refits:
                     self.artifact = unfitted(seen, self.config)
                 if not self.models:
                     self.console.print_line(f"no fit: {described(self.artifact).text}")
-        beside: dict[str, Artifact] = {}
+        begun = time.perf_counter()
+        beside = baseline_models(seen, self._defaults())
+        for name in beside:
+            self.seconds[name] += time.perf_counter() - begun
+        if self.options.fit:
+            beside |= self._experts(seen, RIDGE)
         if self.presets is not None:
-            beside = self._contenders(seen, cutoff)
-        elif self.options.fit:
-            beside = self._experts(seen, RIDGE)
+            beside |= self._contenders(seen, cutoff)
         self.models = {
             name: (Predictor(model), coded(self.panel.only(self.options.only), model))
             for name, model in {MODEL: self.artifact, **beside}.items()
@@ -484,6 +488,8 @@ class _Refits:
         solved = self.seconds[EXPERTS] - before
         for pool in pools.values():
             for expert in pool.plan.model.pool.experts:
+                if expert in EXPERT_OF.values():  # a baseline
+                    continue
                 if alone := pool.ensemble.experts_only(expert):
                     found[f"expert {expert}"] = replace(pool, ensemble=alone)
                     self.seconds[f"expert {expert}"] += solved

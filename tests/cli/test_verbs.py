@@ -222,7 +222,7 @@ def test_a_leaderboard_ranks_settings_experts_and_baselines_and_is_drawn(folder,
     assert wql == sorted(wql) and len(wql) > 15
     assert "forecaster " in lines[end] and "drew board.png" in lines
     names = set(pl.read_parquet("all.parquet")["model"])
-    assert len(names) == len(wql) and {"preset other", "experts", "expert ets", "ETS"} <= names
+    assert len(names) == len(wql) and {"preset other", "experts", "expert theta", "ETS"} <= names
     assert (folder / "board.png").read_bytes().startswith(b"\x89PNG")
 
 

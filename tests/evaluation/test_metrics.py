@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from utilsforecast import losses
 
-from forecaster.evaluation import baselines, bootstrap, error_scales, ets, metrics, report_data
+from forecaster.evaluation import baselines, bootstrap, error_scales, metrics, report_data
 from forecaster.evaluation.error_scales import Histories, Scales, scales_at
 from forecaster.evaluation.metrics import concatenate, tally
 
@@ -62,7 +62,7 @@ def _same(found, wanted):
 
 
 def test_the_examples_in_the_docstrings_hold():
-    for module in (metrics, error_scales, baselines, ets, bootstrap, report_data):
+    for module in (metrics, error_scales, baselines, bootstrap, report_data):
         found = doctest.testmod(module)
         assert found.attempted and not found.failed
 
