@@ -459,6 +459,8 @@ def _coverage_over(forecasts: Sequence[Forecast], tally: Tally) -> Scores:
     times, number = np.unique(windows_of(forecasts)[1], return_inverse=True)
     scores: Scores = {}
     for band, name in bands.items():
+        if np.isnan(tally.windows[name]).any():  # of a model without these levels
+            continue
         plain, inside, cells = (
             np.bincount(number, tally.windows[part].sum(axis=1), len(times)).astype(np.float64)
             for part in (name, f"{name}_ties", "cells")

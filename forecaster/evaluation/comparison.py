@@ -16,7 +16,7 @@ from forecaster.config import Expert
 from forecaster.evaluation.baselines import seasonal_naive
 from forecaster.evaluation.bootstrap import Skill
 from forecaster.evaluation.error_scales import Floats, Histories, Scales, scales_at
-from forecaster.evaluation.metrics import Scores, Tally, tally
+from forecaster.evaluation.metrics import Scores, Tally, given_levels, tally
 from forecaster.panel.panel import Panel
 
 MODEL = "forecaster"
@@ -91,8 +91,10 @@ def tally_models(
 
 
 def shared_actual(actual: Floats, quantiles: Mapping[str, Floats]) -> Floats:
-    """Returns [N, H, C] the actuals of the cells that all models forecast, else NaN."""
-    everywhere = np.logical_and.reduce([np.isfinite(q).all(axis=-1) for q in quantiles.values()])
+    """Returns [N, H, C] the actuals of the cells that all models forecast, at all levels of theirs, else NaN."""
+    everywhere = np.logical_and.reduce(
+        [(np.isfinite(q) | ~given_levels(q)).all(axis=-1) for q in quantiles.values()]
+    )
     return np.where(everywhere, actual, np.nan)
 
 

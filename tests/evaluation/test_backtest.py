@@ -174,8 +174,9 @@ def test_seasonal_naive_is_always_in_the_table_with_its_own_scores():
     ]
     assert backtest.scores[NAIVE]["MAE"] == pytest.approx(np.mean(errors), rel=1e-5)
     assert backtest.scores[NAIVE]["skill"] == 0.0
-    columns = ["MAE", "RMSE", "MSE", "MASE", "RMSSE", "sMAPE", "WQL", "SQL", "CRPS_quantiles", "bias"]
-    columns += ["coverage_80", "width_80", "skill", "skill_low", "skill_high"]
+    columns = ["MAE", "RMSE", "MSE", "MASE", "RMSSE", "sMAPE", "WAPE"]
+    columns += ["WQL", "SQL", "CRPS_quantiles", "bias"]
+    columns += ["coverage_80", "width_80", "interval_score_80", "skill", "skill_low", "skill_high"]
     columns += ["coverage_80_ties", "coverage_80_ties_low", "coverage_80_ties_high"]
     assert list(backtest.scores[MODEL]) == columns
     shown = ["model", "MAE", "RMSE", "MASE", "sMAPE", "WQL", "coverage_80", "skill"]
