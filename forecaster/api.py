@@ -565,6 +565,8 @@ def backtest(
         ),
     ] = None,
     stride: options.Stride = None,
+    gap: options.Gap = 0,
+    others: options.Others = None,
     covariates: options.Covariates = None,
     only: options.Scored = None,
     fit: options.Fit = True,
@@ -591,7 +593,7 @@ def backtest(
 
     if not fit:
         refuse(
-            {"presets": presets, "refit": None if refit == "once" else refit},
+            {"presets": presets, "refit": None if refit == "once" else refit, "gap": gap or None},
             "a backtest without a fit",
         )
     settings = config_from(config, horizon, data_options, preset)
@@ -608,15 +610,16 @@ def backtest(
     from forecaster.runs.pipeline import BacktestOptions, run_backtest_pipeline
     from forecaster.runs.resume import FitRequest
 
-    scoring = BacktestOptions(windows, refit, stride, None, only, fit, levels, quantiles)
+    scoring = BacktestOptions(windows, refit, gap, stride, None, only, fit, levels, quantiles)
+    tables = _others(others)
     contenders = None if presets is None else _presets(presets, settings)
     settings, panel = _open(FitRequest(settings, data, covariates=covariates))
     source = (data, settings.data, covariates)
     more: dict[str, Any] = {"horizon": horizon, "config": config, "preset": preset, "experts": experts}
-    more |= {"presets": presets, "covariates": covariates} | data_options
+    more |= {"presets": presets, "others": others, "covariates": covariates} | data_options
     command = shell_command.get() or _call("fc.backtest", data, scoring, **more)
     return run_backtest_pipeline(
-        settings, panel, scoring, settings.tracking, source, quiet, name, command, contenders
+        settings, panel, scoring, settings.tracking, source, quiet, name, command, contenders, tables
     )
 
 
@@ -656,6 +659,8 @@ def compare(
     preset: options.Preset = None,
     experts: options.Experts = None,
     stride: options.Stride = None,
+    gap: options.Gap = 0,
+    others: options.Others = None,
     covariates: options.Covariates = None,
     only: options.Scored = None,
     quiet: options.Quiet = False,
@@ -683,6 +688,8 @@ def compare(
         experts=experts,
         presets=presets,
         stride=stride,
+        gap=gap,
+        others=others,
         covariates=covariates,
         only=only,
         quiet=quiet,
@@ -692,6 +699,67 @@ def compare(
         **data_options,
     )
     return cast("Leaderboard", scores)
+
+
+@public
+def score(
+    forecasts: Annotated[
+        options.OtherTables | object,
+        Option("Table of forecasts, as of `others`. Or several: files, or frames by name."),
+    ],
+    actuals: Annotated[object, Option("Table of the actuals, with the history before each cutoff.")],
+    *,
+    season: Annotated[int | None, Option("Steps of the season. None = of the calendar.")] = None,
+    **data_options: Unpack[DataOptions],
+) -> "Backtest":
+    """Returns the scores of any forecasts beside seasonal naive, over the cells that all of them have.
+
+    The row `forecaster` is the single table, the first of several files, or that name of a mapping; the others
+    are compared with it. Scales of MASE and RMSSE come from the rows of `actuals` before each cutoff.
+
+    Raises:
+        DataError: a table cannot be understood, or they have no cell in common.
+        ConfigError: two tables have one name, or none of a mapping is called forecaster.
+
+    Example:
+        >>> score("autoets.csv", "sales.csv").scores["forecaster"]["MASE"]   # doctest: +SKIP
+    """
+    from forecaster.evaluation.comparison import MODEL
+    from forecaster.evaluation.others import check_taken, score_others
+    from forecaster.panel.build import open_panel
+    from forecaster.panel.findings import check_paths
+    from forecaster.panel.forecast_rows import read_others
+
+    if isinstance(forecasts, str | Path) or not isinstance(forecasts, Mapping | Sequence):
+        given: dict[str, object] = {MODEL: forecasts}
+    elif isinstance(forecasts, Mapping):
+        given = dict(forecasts)
+        if MODEL not in given:
+            raise ConfigError(f"forecasts: expected one named {MODEL}, found {', '.join(given)}")
+    else:
+        given = {MODEL: forecasts[0]} | _others(forecasts[1:]) if forecasts else {}
+    if not given:
+        raise ConfigError("forecasts: expected a table, found none")
+    check_taken([name for name in given if name != MODEL], [])
+    check_paths(actuals, *given.values())
+    if season is not None:
+        data_options["season_length"] = season
+    panel = open_panel(actuals, config_from(None, None, data_options).data)
+    return score_others(panel, {name: read_others(table, panel) for name, table in given.items()})
+
+
+def _others(others: options.OtherTables | None) -> dict[str, object]:
+    """Returns tables of forecasts by name: of files, their stems."""
+    from forecaster.panel.findings import check_paths
+
+    if others is None or isinstance(others, Mapping):
+        return dict(others or {})
+    files = [others] if isinstance(others, str | Path) else others
+    check_paths(*files)
+    found: dict[str, object] = {Path(file).stem: file for file in files}
+    if len(found) < len(files):
+        raise ConfigError(f"others {[*map(str, files)]}: expected a name of its own for each")
+    return found
 
 
 def _call(function: str, data: object, scoring: "BacktestOptions", **more: object) -> str:
@@ -1090,10 +1158,11 @@ class Forecaster(Model["Ensemble"]):
         data: options.Table,
         windows: options.Windows = 8,
         refit: Annotated[
-            Literal["once", "each", "never"],
+            Literal["once", "each", "never"] | int,
             Option(
-                "Fit the same settings before the first cutoff (once), before each, or never: use these "
-                "weights, an error where they have seen a scored row."
+                "Fit the same settings before the first cutoff (once), before each, every so many, or "
+                "never: use these weights, an error where they have seen a scored row.",
+                metavar="once|each|never|N",
             ),
         ] = "once",
         stride: options.Stride = None,
@@ -1104,6 +1173,8 @@ class Forecaster(Model["Ensemble"]):
         tracking: options.Tracking = True,
         name: options.Name = None,
         *,
+        gap: options.Gap = 0,
+        others: options.Others = None,
         levels: options.Levels = None,
         quantiles: options.Quantiles = None,
         device: options.Device = None,
@@ -1120,15 +1191,18 @@ class Forecaster(Model["Ensemble"]):
         from forecaster.runs.pipeline import BacktestOptions, run_backtest_pipeline
 
         scoring = BacktestOptions(
-            windows, refit, stride, horizon, only, levels=levels, quantiles=quantiles
+            windows, refit, gap, stride, horizon, only, levels=levels, quantiles=quantiles
         )
+        tables = _others(others)
         panel = Source(data, None, covariates, data_options).panel(self.artifact)
         source = (data, reading_with(self.artifact.requested.data, data_options), covariates)
         command = shell_command.get() or _call(
-            "model.backtest", data, scoring, covariates=covariates, **data_options
+            "model.backtest", data, scoring, covariates=covariates, others=others, **data_options
         )
         store = self._store(tracking)
-        return run_backtest_pipeline(self.artifact, panel, scoring, store, source, quiet, name, command)
+        return run_backtest_pipeline(
+            self.artifact, panel, scoring, store, source, quiet, name, command, others=tables
+        )
 
     @public
     @_on_device

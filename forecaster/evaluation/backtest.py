@@ -67,6 +67,9 @@ Quantiles = Mapping[str, NDArray[np.float64]]
 ForecastsByModel = Mapping[str, Forecast]
 """Forecasts of all series at one cutoff: "forecaster", and all beside it but seasonal naive."""
 
+NO_FORECAST = "no forecast"
+"""Status of a row of another model than "forecaster" that has none, as without history."""
+
 _BLOCK_CELLS = 1 << 23  # quantiles of a model that are scored at a time: 64 MB
 _RAM_BYTES = 1 << 28  # quantiles of all cutoffs beyond this move to memory-mapped files
 
@@ -93,6 +96,8 @@ class Backtest(Result):
     """By model, of its fits and forecasts, where measured."""
     report_context: ReportContext | None = None
     """Command, model and table for the report; None = unknown."""
+    notes: tuple[Finding, ...] = ()
+    """How many cells forecasts of other origin have."""
 
     def __repr__(self) -> str:
         return f"Backtest({len(self.forecasts)} cutoffs: {MODEL} {self.verdict})"
@@ -222,8 +227,8 @@ class Backtest(Result):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """A warning where the interval of the coverage misses what is nominal by more than 10 points."""
-        return () if self.coverage is None else self.coverage.findings()
+        """The notes, and a warning where the interval of the coverage misses what is nominal by over 10 points."""
+        return self.notes if self.coverage is None else (*self.notes, *self.coverage.findings())
 
     @property
     def verdict(self) -> str:
@@ -396,9 +401,10 @@ def _tally_parts(made: Sequence[ForecastsByModel]) -> Iterator[_Part]:
 def _rows_of(name: str, forecast: Forecast, quantiles: NDArray[np.float64]) -> PolarsFrame:
     """The rows of one model at a cutoff."""
     if name != MODEL:
-        finite = np.isfinite(quantiles).all(axis=(1, 3)).ravel()
+        middle = forecast.levels.index(0.5)
+        finite = np.isfinite(quantiles[..., middle]).any(axis=1).ravel()
         done = ("ok", COLD)
-        why = ["no history" if without_levels(one) in done else one for one in forecast.status]
+        why = [NO_FORECAST if without_levels(one) in done else one for one in forecast.status]
         mean = mean_of(torch.from_numpy(quantiles), forecast.levels).numpy()
         status = tuple(np.where(finite, "ok", why).tolist())
         further = None if forecast.further is None else _further(forecast, quantiles)

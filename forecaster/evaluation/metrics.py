@@ -2,8 +2,9 @@
 
 `tally` reduces forecasts to sums per window and per lead; a metric is a ratio of such sums, so any group
 of windows is scored without the forecasts. A missing actual is not scored; a missing forecast of an
-observed actual is an error. Metrics of levels that a model never forecasts are NaN. A mean is one sum over one count of scored cells, never a mean of means
-(RMSSE excepted, by its definition); where no cell is scored it is NaN.
+observed actual is an error. Metrics of levels that a model never forecasts are NaN. A mean is one sum over
+one count of scored cells, never a mean of means (RMSSE excepted, by its definition); where no cell is
+scored it is NaN.
 
 Axes: N window (a series at one cutoff) · C channel · H lead · Q quantile level · S sample path · G group.
 e = forecast − actual, forecast = the median; all sums are float64.
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from forecaster.evaluation.coverage import band_of, share_inside
+from forecaster.evaluation.coverage import band_of, share_inside, within
 from forecaster.evaluation.error_scales import Floats, Scales, ratio
 
 Sums = Mapping[str, Floats]
@@ -73,9 +74,9 @@ def interval_score(actual: ArrayLike, low: ArrayLike, high: ArrayLike, nominal: 
     >>> interval_score([10.0, 3.0], [8.0, 8.0], [12.0, 12.0], 0.8).round(6).tolist()
     [4.0, 54.0]
     """
-    y, l, u = (np.asarray(part, np.float64) for part in (actual, low, high))
-    outside = np.maximum(l - y, 0) + np.maximum(y - u, 0)
-    return (u - l) + 2 / (1 - nominal) * outside
+    y, lower, upper = (np.asarray(part, np.float64) for part in (actual, low, high))
+    outside = np.maximum(lower - y, 0) + np.maximum(y - upper, 0)
+    return (upper - lower) + 2 / (1 - nominal) * outside
 
 
 def crps(actual: ArrayLike, paths: ArrayLike) -> Floats:
@@ -223,7 +224,7 @@ def _cells(
     """Yields by name [N, H, C]: what each cell adds to a sum, 0 where it adds nothing."""
     y = np.asarray(actual, np.float64)
     scored = ~np.isnan(y)
-    loss = pinball(y, quantiles[..., given], np.asarray(levels)[given]).mean(axis=-1)
+    loss = pinball(y, quantiles[..., given], [*np.asarray(levels)[given]]).mean(axis=-1)
     if not given.all():  # a loss of fewer levels is not comparable
         loss = np.full_like(loss, np.nan)
     median = np.asarray(quantiles[..., list(levels).index(0.5)], np.float64)
@@ -242,10 +243,10 @@ def _cells(
     relative = np.divide(200 * np.abs(error), size, out=np.zeros_like(size), where=size > 0)
     yield "relative", masked(relative)
     yield "pinball", masked(loss)
-    yield "inside", masked(_within(y, low, high))
+    yield "inside", masked(within(y, low, high))
     if (pair := band_of(levels)) is not None:
         near, far = (np.asarray(quantiles[..., place], np.float64) for place in pair)
-        yield "banded", masked(_within(y, near, far))
+        yield "banded", masked(within(y, near, far))
         tied = share_inside(y, np.asarray(quantiles, np.float64), levels)
         yield "banded_ties", masked(np.where(np.isnan(far - near), np.nan, tied))
     yield "width", masked(high - low)
@@ -260,11 +261,6 @@ def _cells(
     yield "rooted", masked(np.abs(error) / np.where(rmsse > 0, rmsse, 1), rooted)
     if paths is not None:
         yield "crps", masked(crps(np.where(scored, y, 0.0), np.moveaxis(paths, 1, -1)))
-
-
-def _within(y: Floats, low: Floats, high: Floats) -> Floats:
-    """Whether a band holds the actuals, as 1 and 0; NaN where there is none."""
-    return np.where(np.isnan(high - low), np.nan, (low <= y) & (y <= high))
 
 
 def _metrics(sums: Sums, band: int) -> dict[str, Floats]:

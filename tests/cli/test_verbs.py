@@ -186,7 +186,7 @@ def test_backtest_of_a_table_alone_is_that_of_a_model_with_the_same_settings(fol
         (["plain.csv", "--horizon", 7, "--refit", "never"], "refit 'never': expected once or each"),
         (
             ["plain_model", "plain.csv", "--set", "model.width=8"],
-            "--preset, --config, --set: a model has its own",
+            "--preset, --config, --set, --experts: a model has its own",
         ),
         (["plain_model", "plain.csv", "--preset", "best"], "--preset, --config, --set: a model has"),
         (["plain.csv", "--horizon", 7, "--preset", "bets"], "preset 'bets': expected best, long"),

@@ -26,10 +26,10 @@ def wape(y, f):
 def interval_score(y, low, high, nominal):
     """(u − l) + 2/α·(l − y)·1[y < l] + 2/α·(y − u)·1[y > u], cell by cell (Gneiting and Raftery 2007)."""
     scores = []
-    for value, l, u in zip(np.ravel(y), np.ravel(low), np.ravel(high), strict=True):
+    for value, lower, upper in zip(np.ravel(y), np.ravel(low), np.ravel(high), strict=True):
         if not np.isnan(value):
-            outside = l - value if value < l else value - u if value > u else 0.0
-            scores.append(u - l + 2 / (1 - nominal) * outside)
+            outside = lower - value if value < lower else value - upper if value > upper else 0.0
+            scores.append(upper - lower + 2 / (1 - nominal) * outside)
     return np.mean(scores)
 
 
