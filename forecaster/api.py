@@ -772,6 +772,8 @@ def _call(function: str, data: object, scoring: "BacktestOptions", **more: objec
     given = {name: value for name, value in (vars(scoring) | more).items() if value is not None}
     # Only `fit=False` is said: a model's backtest has no such option, and there is no refit without a fit.
     del given["fit" if scoring.fit else "refit"]
+    if not scoring.gap:
+        del given["gap"]
     words = (f"{name}={literal(name, value)}" for name, value in given.items())
     return f"{function}({', '.join([literal('data', data), *words])})"
 

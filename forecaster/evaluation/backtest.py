@@ -405,7 +405,9 @@ def _rows_of(name: str, forecast: Forecast, quantiles: NDArray[np.float64]) -> P
         finite = np.isfinite(quantiles[..., middle]).any(axis=1).ravel()
         done = ("ok", COLD)
         why = [NO_FORECAST if without_levels(one) in done else one for one in forecast.status]
-        mean = mean_of(torch.from_numpy(quantiles), forecast.levels).numpy()
+        mean = None
+        if forecast.mean is not None:
+            mean = mean_of(torch.from_numpy(quantiles), forecast.levels).numpy()
         status = tuple(np.where(finite, "ok", why).tolist())
         further = None if forecast.further is None else _further(forecast, quantiles)
         forecast = replace(forecast, quantiles=quantiles, further=further, mean=mean, status=status)

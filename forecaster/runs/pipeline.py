@@ -111,7 +111,7 @@ class BacktestOptions:
     def __post_init__(self) -> None:
         if not is_count(self.refit) and self.refit not in get_args(get_args(Refit)[0]):
             raise ConfigError(
-                f"refit {self.refit!r}: expected once, each, never or a number of windows"
+                f"refit {self.refit!r}: expected once, each or never, or a number of windows"
             )
         if not is_count(self.gap, 0):
             raise ConfigError(f"gap {self.gap!r}: expected steps, 0 or more")

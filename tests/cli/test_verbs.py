@@ -188,7 +188,10 @@ def test_backtest_of_a_table_alone_is_that_of_a_model_with_the_same_settings(fol
             ["plain_model", "plain.csv", "--set", "model.width=8"],
             "--preset, --config, --set, --experts: a model has its own",
         ),
-        (["plain_model", "plain.csv", "--preset", "best"], "--preset, --config, --set: a model has"),
+        (
+            ["plain_model", "plain.csv", "--preset", "best"],
+            "--preset, --config, --set, --experts: a model has",
+        ),
         (["plain.csv", "--horizon", 7, "--preset", "bets"], "preset 'bets': expected best, long"),
         (["none", "plain.csv"], "none: not a saved model: there is no such folder"),
         (["plain_model", "plain.csv", "--leaderboard"], "--leaderboard fits a table anew: leave out"),

@@ -62,6 +62,13 @@ def test_a_point_forecast_has_no_loss_of_quantiles_coverage_or_verdict():
     }
 
 
+def test_asked_levels_are_scored_where_forecasts_have_the_levels_they_follow_from():
+    options = {"windows": 3, "fit": False, "tracking": False, "quiet": True, "levels": [95]}
+    others = {"mine": _rows(), "point": _rows().drop(LEVELS)}
+    scores = fc.backtest(tiny.plain(), 7, others=others, **options).scores
+    assert scores["mine"]["coverage_95"] > 0.8 and np.isnan(scores["point"]["coverage_95"])
+
+
 def test_all_models_are_scored_on_the_cells_that_all_forecast_and_the_counts_are_said():
     some = _rows().filter((pl.col("store") != "b") | (pl.col("date") != tiny.day(95)))
     far = some.head(2).with_columns(store=pl.lit("x"))
