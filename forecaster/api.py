@@ -143,6 +143,12 @@ def fit(
         ),
     ] = None,
     experts: options.Experts = None,
+    select: Annotated[
+        bool,
+        Option(
+            "Compare the default with no fit, all experts and each alone on four windows; fit the winner."
+        ),
+    ] = False,
     lower: options.Lower = None,
     upper: options.Upper = None,
     integer: options.Integer = False,
@@ -188,6 +194,9 @@ def fit(
         check_target(Path(out), overwrite)
     page = _checked_page(report, data, overwrite)
     label = settings.data.label
+    if select:
+        own = {"experts": experts, "preset": preset, "label": label, "warm_start": warm_start}
+        refuse(own, "a fit that selects its model (--select)")
     if label is not None:
         given = {"warm_start": warm_start, "report": report, "budget": budget, "future": future}
         refuse(given, f"a classifier (--label {label})")
@@ -218,10 +227,20 @@ def fit(
         with console.stage("reading the table"):
             start = _artifact_of(warm_start)
             settings, panel = _open(request)
+        selection = None
+        if select:
+            from forecaster.runs.selection import select as selected
+
+            selection = selected(panel, settings, (data, settings.data, covariates), console)
+            console.print_line(selection.text)
+            settings = selection.config
+            request = replace(request, config=settings)
         folder = None if run is None else run.out
         context = TrainingContext(distributed=distributed, bf16=precision == "bf16", compiled=compile)
         command = "fc.fit(...)" if folder is None else request.command(folder)
-        artifact = run_fit(panel, settings, folder, console, start, run, context, page, name, command)
+        fits = selection is None or selection.fits
+        how = (start, run, context, page, name, command, False, fits)
+        artifact = run_fit(panel, settings, folder, console, *how)
         return _model_of(artifact, settings.tracking)
 
 

@@ -8,6 +8,7 @@ Axes: N window (a series at one cutoff) · H lead · C channel · Q quantile lev
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -22,13 +23,14 @@ from numpy.typing import NDArray
 
 from forecaster.arguments import typed
 from forecaster.errors import ConfigError, DataError, nearest
-from forecaster.evaluation.bootstrap import Skill, paired_skills
+from forecaster.evaluation.bootstrap import LEVEL, Skill, paired_skills
 from forecaster.evaluation.comparison import (
     MODEL,
     NAIVE,
     compare_first_lead,
     compare_sums,
     compare_with_naive,
+    fit_words,
     name_better_models,
     seasonal_naive_at,
     shared_actual,
@@ -236,9 +238,31 @@ class Backtest(Result):
         return (
             compare_with_naive(self.scores[MODEL], self.scores[NAIVE])
             + name_better_models(self.scores, lambda name: self.skill(name, MODEL))
+            + self._better_fit()
             + compare_sums(self.tallies[MODEL])
             + compare_first_lead(self.tallies)
         )
+
+    def _better_fit(self) -> str:
+        """The command that fits the best model that is better than "forecaster"; empty where none can be fitted."""
+        wql = {name: scores["WQL"] for name, scores in self.scores.items()}
+        better = sorted((name for name in wql if wql[name] < wql[MODEL]), key=wql.__getitem__)
+        for name in better:
+            if words := fit_words(name):
+                verb, *settings = words
+                known = self.panel.schema.known
+                settings += ["--known", ",".join(known)] if known else []
+                words = [
+                    "forecaster",
+                    verb,
+                    self.panel.name,
+                    *settings,
+                    "--out",
+                    "PATH" + ".csv" * (verb == "predict"),
+                ]
+                horizon = self.forecasts[0].time.shape[1]
+                return f"; {name} is made by: {shlex.join(words)} --horizon {horizon}"
+        return ""
 
     @typed
     def report(self, path: str | Path) -> None:
@@ -441,7 +465,7 @@ def _combine(parts: Sequence[_Part]) -> Backtest:
 
 
 def skills_over(
-    baseline: str, forecasts: Sequence[Forecast], tallies: Mapping[str, Tally]
+    baseline: str, forecasts: Sequence[Forecast], tallies: Mapping[str, Tally], share: float = LEVEL
 ) -> dict[str, Skill]:
     """Skill of each model over one of them in WQL, with its bootstrap interval."""
     series, cutoff = windows_of(forecasts)
@@ -455,7 +479,8 @@ def skills_over(
         return sums.reshape(shape).astype(np.float64)
 
     losses = {name: grid(one) for name, one in tallies.items()}
-    return paired_skills(losses, losses[baseline], _overlap(forecasts, times[times != NO_TIME]))
+    overlap = _overlap(forecasts, times[times != NO_TIME])
+    return paired_skills(losses, losses[baseline], overlap, share)
 
 
 def _coverage_over(forecasts: Sequence[Forecast], tally: Tally) -> Scores:

@@ -12,7 +12,7 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.config import Expert
+from forecaster.config import PRESETS, Expert
 from forecaster.evaluation.baselines import seasonal_naive
 from forecaster.evaluation.bootstrap import Skill
 from forecaster.evaluation.error_scales import Floats, Histories, Scales, scales_at
@@ -31,6 +31,11 @@ EXPERT_OF: dict[str, Expert] = {
     RIDGE: "linear",
 }
 """By baseline, the expert that it is alone."""
+EXPERTS = "experts"
+"""Of a leaderboard: all experts of the table, weighted, without a network."""
+NO_FIT = "no fit"
+"""Of a leaderboard: what `predict` forecasts from the table alone."""
+_ALONE, _PRESET = "expert ", "preset "
 
 _FORECASTS = 100  # of lead 1, from which the verdict speaks of it
 _FAR_SUM = 0.25  # of the sum of actuals, from which the verdict speaks of that of forecasts
@@ -96,6 +101,28 @@ def shared_actual(actual: Floats, quantiles: Mapping[str, Floats]) -> Floats:
         [(np.isfinite(q) | ~given_levels(q)).all(axis=-1) for q in quantiles.values()]
     )
     return np.where(everywhere, actual, np.nan)
+
+
+def expert_of(name: str) -> Expert | None:
+    """Returns the expert that a row is alone; None = it is none."""
+    alone = name.removeprefix(_ALONE)
+    return alone if name.startswith(_ALONE) else EXPERT_OF.get(name)  # type: ignore[return-value]
+
+
+def fit_words(name: str) -> list[str]:
+    """Returns verb and settings of the shell that make the model of a row; none where there is no command.
+
+    >>> fit_words("ETS"), fit_words("no fit"), fit_words("mine")
+    (['fit', '--experts', 'ets'], ['predict'], [])
+    """
+    if name == NO_FIT:
+        return ["predict"]
+    if name == EXPERTS:  # without validation windows no network is trained beside them
+        return ["fit", "--set", "fit.validation=null"]
+    if expert := expert_of(name):
+        return ["fit", "--experts", expert]
+    preset = name.removeprefix(_PRESET)
+    return ["fit", "--preset", preset] if name != preset and preset in PRESETS else []
 
 
 def compare(wql: float, naive: float) -> str:

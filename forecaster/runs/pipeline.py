@@ -28,7 +28,7 @@ from forecaster.config import (
 )
 from forecaster.errors import ConfigError, DataError, ForecasterError, check_count, is_count
 from forecaster.evaluation.backtest import Backtest, ForecastsByModel, rolling_cutoffs, run_backtest
-from forecaster.evaluation.comparison import EXPERT_OF, MODEL, RIDGE
+from forecaster.evaluation.comparison import EXPERT_OF, EXPERTS, MODEL, NO_FIT, RIDGE
 from forecaster.evaluation.leaderboard import Leaderboard
 from forecaster.evaluation.others import OtherModel, check_taken
 from forecaster.evaluation.report import render_report
@@ -72,10 +72,6 @@ from forecaster.runs.tracking import NOTE, TrackedRun, log_artifact, open_run, s
 from forecaster.windows.split import Split
 
 Refit = Literal["once", "each", "never"] | int
-EXPERTS = "experts"
-"""Of a leaderboard: all experts of the table, weighted, without a network."""
-NO_FIT = "no fit"
-"""Of a leaderboard: what `predict` forecasts from the table alone."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +144,7 @@ def run_fit(
     name: str | None = None,
     command: str = "fc.fit(...)",
     introduced: bool = False,
+    fits: bool = True,
 ) -> Artifact[Any]:
     """Returns the fitted artifact, saved and tracked.
 
@@ -163,6 +160,7 @@ def run_fit(
         name: of the tracked run; None = of the folder or the table.
         command: makes that page again.
         introduced: roles and findings have been printed.
+        fits: False = nothing is fitted; the model is that of `predict` on a table alone.
 
     Raises:
         DataError: the audit finds errors.
@@ -177,7 +175,7 @@ def run_fit(
     reporter = FitReporter(console, folder)
     context = replace(context, callbacks=(TrainingBar(console),), reporter=reporter)
     with _opened(task, name, folder, context) as (plan, run, context):
-        artifact = _learn(replace(task, plan=plan), context)
+        artifact = _learn(replace(task, plan=plan), context) if fits else _unfitted(task)
         print_scores(console, artifact)
         _keep(task, artifact, run, reporter, out, report, command)
     if out is not None:
@@ -238,6 +236,12 @@ def _learn(task: _FitTask, context: TrainingContext) -> Artifact[Any]:
     else:
         artifact = fit_panel(task.panel, task.plan, task.windows, context, task.start)
     return replace(artifact, request=requested(task.config, artifact.plan, task.start))
+
+
+def _unfitted(task: _FitTask) -> Artifact:
+    """Returns the model of a table that nothing is fitted to, as a fit keeps it."""
+    artifact = unfitted(task.panel, task.config)
+    return replace(artifact, metrics=artifact.metrics | {"steps": 0, "best_step": 0, "curves": {}})
 
 
 def _keep(
