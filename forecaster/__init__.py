@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         fit,
         load,
         predict,
+        score,
         tune,
     )
     from forecaster.config import Config, load_config
@@ -84,6 +85,7 @@ __all__ = [
     "load",
     "load_config",
     "predict",
+    "score",
     "tune",
 ]
 

@@ -143,6 +143,12 @@ def fit(
         ),
     ] = None,
     experts: options.Experts = None,
+    select: Annotated[
+        bool,
+        Option(
+            "Compare the default with no fit, all experts and each alone on four windows; fit the winner."
+        ),
+    ] = False,
     lower: options.Lower = None,
     upper: options.Upper = None,
     integer: options.Integer = False,
@@ -188,6 +194,9 @@ def fit(
         check_target(Path(out), overwrite)
     page = _checked_page(report, data, overwrite)
     label = settings.data.label
+    if select:
+        own = {"experts": experts, "preset": preset, "label": label, "warm_start": warm_start}
+        refuse(own, "a fit that selects its model (--select)")
     if label is not None:
         given = {"warm_start": warm_start, "report": report, "budget": budget, "future": future}
         refuse(given, f"a classifier (--label {label})")
@@ -218,10 +227,20 @@ def fit(
         with console.stage("reading the table"):
             start = _artifact_of(warm_start)
             settings, panel = _open(request)
+        selection = None
+        if select:
+            from forecaster.runs.selection import select as selected
+
+            selection = selected(panel, settings, (data, settings.data, covariates), console)
+            console.print_line(selection.text)
+            settings = selection.config
+            request = replace(request, config=settings)
         folder = None if run is None else run.out
         context = TrainingContext(distributed=distributed, bf16=precision == "bf16", compiled=compile)
         command = "fc.fit(...)" if folder is None else request.command(folder)
-        artifact = run_fit(panel, settings, folder, console, start, run, context, page, name, command)
+        fits = selection is None or selection.fits
+        how = (start, run, context, page, name, command, False, fits)
+        artifact = run_fit(panel, settings, folder, console, *how)
         return _model_of(artifact, settings.tracking)
 
 
@@ -565,6 +584,8 @@ def backtest(
         ),
     ] = None,
     stride: options.Stride = None,
+    gap: options.Gap = 0,
+    others: options.Others = None,
     covariates: options.Covariates = None,
     only: options.Scored = None,
     fit: options.Fit = True,
@@ -591,7 +612,7 @@ def backtest(
 
     if not fit:
         refuse(
-            {"presets": presets, "refit": None if refit == "once" else refit},
+            {"presets": presets, "refit": None if refit == "once" else refit, "gap": gap or None},
             "a backtest without a fit",
         )
     settings = config_from(config, horizon, data_options, preset)
@@ -608,15 +629,16 @@ def backtest(
     from forecaster.runs.pipeline import BacktestOptions, run_backtest_pipeline
     from forecaster.runs.resume import FitRequest
 
-    scoring = BacktestOptions(windows, refit, stride, None, only, fit, levels, quantiles)
+    scoring = BacktestOptions(windows, refit, gap, stride, None, only, fit, levels, quantiles)
+    tables = _others(others)
     contenders = None if presets is None else _presets(presets, settings)
     settings, panel = _open(FitRequest(settings, data, covariates=covariates))
     source = (data, settings.data, covariates)
     more: dict[str, Any] = {"horizon": horizon, "config": config, "preset": preset, "experts": experts}
-    more |= {"presets": presets, "covariates": covariates} | data_options
+    more |= {"presets": presets, "others": others, "covariates": covariates} | data_options
     command = shell_command.get() or _call("fc.backtest", data, scoring, **more)
     return run_backtest_pipeline(
-        settings, panel, scoring, settings.tracking, source, quiet, name, command, contenders
+        settings, panel, scoring, settings.tracking, source, quiet, name, command, contenders, tables
     )
 
 
@@ -656,6 +678,8 @@ def compare(
     preset: options.Preset = None,
     experts: options.Experts = None,
     stride: options.Stride = None,
+    gap: options.Gap = 0,
+    others: options.Others = None,
     covariates: options.Covariates = None,
     only: options.Scored = None,
     quiet: options.Quiet = False,
@@ -683,6 +707,8 @@ def compare(
         experts=experts,
         presets=presets,
         stride=stride,
+        gap=gap,
+        others=others,
         covariates=covariates,
         only=only,
         quiet=quiet,
@@ -692,6 +718,67 @@ def compare(
         **data_options,
     )
     return cast("Leaderboard", scores)
+
+
+@public
+def score(
+    forecasts: Annotated[
+        options.OtherTables | object,
+        Option("Table of forecasts, as of `others`. Or several: files, or frames by name."),
+    ],
+    actuals: Annotated[object, Option("Table of the actuals, with the history before each cutoff.")],
+    *,
+    season: Annotated[int | None, Option("Steps of the season. None = of the calendar.")] = None,
+    **data_options: Unpack[DataOptions],
+) -> "Backtest":
+    """Returns the scores of any forecasts beside seasonal naive, over the cells that all of them have.
+
+    The row `forecaster` is the single table, the first of several files, or that name of a mapping; the others
+    are compared with it. Scales of MASE and RMSSE come from the rows of `actuals` before each cutoff.
+
+    Raises:
+        DataError: a table cannot be understood, or they have no cell in common.
+        ConfigError: two tables have one name, or none of a mapping is called forecaster.
+
+    Example:
+        >>> score("autoets.csv", "sales.csv").scores["forecaster"]["MASE"]   # doctest: +SKIP
+    """
+    from forecaster.evaluation.comparison import MODEL
+    from forecaster.evaluation.others import check_taken, score_others
+    from forecaster.panel.build import open_panel
+    from forecaster.panel.findings import check_paths
+    from forecaster.panel.forecast_rows import read_others
+
+    if isinstance(forecasts, str | Path) or not isinstance(forecasts, Mapping | Sequence):
+        given: dict[str, object] = {MODEL: forecasts}
+    elif isinstance(forecasts, Mapping):
+        given = dict(forecasts)
+        if MODEL not in given:
+            raise ConfigError(f"forecasts: expected one named {MODEL}, found {', '.join(given)}")
+    else:
+        given = {MODEL: forecasts[0]} | _others(forecasts[1:]) if forecasts else {}
+    if not given:
+        raise ConfigError("forecasts: expected a table, found none")
+    check_taken([name for name in given if name != MODEL], [])
+    check_paths(actuals, *given.values())
+    if season is not None:
+        data_options["season_length"] = season
+    panel = open_panel(actuals, config_from(None, None, data_options).data)
+    return score_others(panel, {name: read_others(table, panel) for name, table in given.items()})
+
+
+def _others(others: options.OtherTables | None) -> dict[str, object]:
+    """Returns tables of forecasts by name: of files, their stems."""
+    from forecaster.panel.findings import check_paths
+
+    if others is None or isinstance(others, Mapping):
+        return dict(others or {})
+    files = [others] if isinstance(others, str | Path) else others
+    check_paths(*files)
+    found: dict[str, object] = {Path(file).stem: file for file in files}
+    if len(found) < len(files):
+        raise ConfigError(f"others {[*map(str, files)]}: expected a name of its own for each")
+    return found
 
 
 def _call(function: str, data: object, scoring: "BacktestOptions", **more: object) -> str:
@@ -704,6 +791,8 @@ def _call(function: str, data: object, scoring: "BacktestOptions", **more: objec
     given = {name: value for name, value in (vars(scoring) | more).items() if value is not None}
     # Only `fit=False` is said: a model's backtest has no such option, and there is no refit without a fit.
     del given["fit" if scoring.fit else "refit"]
+    if not scoring.gap:
+        del given["gap"]
     words = (f"{name}={literal(name, value)}" for name, value in given.items())
     return f"{function}({', '.join([literal('data', data), *words])})"
 
@@ -1090,10 +1179,11 @@ class Forecaster(Model["Ensemble"]):
         data: options.Table,
         windows: options.Windows = 8,
         refit: Annotated[
-            Literal["once", "each", "never"],
+            Literal["once", "each", "never"] | int,
             Option(
-                "Fit the same settings before the first cutoff (once), before each, or never: use these "
-                "weights, an error where they have seen a scored row."
+                "Fit the same settings before the first cutoff (once), before each, every so many, or "
+                "never: use these weights, an error where they have seen a scored row.",
+                metavar="once|each|never|N",
             ),
         ] = "once",
         stride: options.Stride = None,
@@ -1104,6 +1194,8 @@ class Forecaster(Model["Ensemble"]):
         tracking: options.Tracking = True,
         name: options.Name = None,
         *,
+        gap: options.Gap = 0,
+        others: options.Others = None,
         levels: options.Levels = None,
         quantiles: options.Quantiles = None,
         device: options.Device = None,
@@ -1120,15 +1212,18 @@ class Forecaster(Model["Ensemble"]):
         from forecaster.runs.pipeline import BacktestOptions, run_backtest_pipeline
 
         scoring = BacktestOptions(
-            windows, refit, stride, horizon, only, levels=levels, quantiles=quantiles
+            windows, refit, gap, stride, horizon, only, levels=levels, quantiles=quantiles
         )
+        tables = _others(others)
         panel = Source(data, None, covariates, data_options).panel(self.artifact)
         source = (data, reading_with(self.artifact.requested.data, data_options), covariates)
         command = shell_command.get() or _call(
-            "model.backtest", data, scoring, covariates=covariates, **data_options
+            "model.backtest", data, scoring, covariates=covariates, others=others, **data_options
         )
         store = self._store(tracking)
-        return run_backtest_pipeline(self.artifact, panel, scoring, store, source, quiet, name, command)
+        return run_backtest_pipeline(
+            self.artifact, panel, scoring, store, source, quiet, name, command, others=tables
+        )
 
     @public
     @_on_device

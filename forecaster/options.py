@@ -109,7 +109,22 @@ OneSeries = Annotated[
     Option("Name of the series; several key columns are joined with /. None = the only one."),
 ]
 Refit = Annotated[
-    Literal["once", "each"], Option("Fit before the first cutoff (once), or before each.")
+    Literal["once", "each"] | int,
+    Option(
+        "Fit before the first cutoff (once), before each, or before every so many.",
+        metavar="once|each|N",
+    ),
+]
+Gap = Annotated[
+    int, Option("Steps between the last row of a fit and the first cutoff it serves.", least=0)
+]
+OtherTables = Mapping[str, Any] | str | Path | Sequence[str | Path]
+Others = Annotated[
+    OtherTables | None,
+    Option(
+        "Files of other forecasts to score on the same cells; rows by file name. Or frames by name. "
+        "They have the key columns, time, cutoff or lead, forecast, and maybe q0.1 … or lo-80, hi-80."
+    ),
 ]
 Fit = Annotated[bool, Option("Fit before the cutoffs. False: score forecasts without a fit.")]
 Windows = Annotated[int, Option("Number of cutoffs.")]

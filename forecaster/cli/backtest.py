@@ -15,7 +15,7 @@ from forecaster.forecast.model_folder import is_model
 from forecaster.forecast.writer import PAGES, PICTURES, ROWS
 
 
-@options.flags_of(api.Forecaster.backtest)
+@options.flags_of(api.Forecaster.backtest, table=api.backtest)
 def backtest(
     model: Annotated[
         str,
@@ -52,6 +52,9 @@ def backtest(
     has been seen. Without a model the settings are the defaults, or those of --preset and --config.
     """
     further = presets.split(",") if presets else [] if leaderboard else None
+    if given["refit"].isdigit():
+        given["refit"] = int(given["refit"])
+    experts = given.pop("experts")
     has_model = is_model(model)
     if further is not None and (has_model or data is not None):
         raise ConfigError(f"--leaderboard fits a table anew: leave out the model {model}")
@@ -62,15 +65,16 @@ def backtest(
     if has_model and data is None:
         raise ConfigError(f"Missing argument DATA: the table to score {model} on")
     saved, table = results.model_and_table(model, data)
-    if saved is not None and (preset or config or sets):
+    if saved is not None and (preset or config or sets or experts is not None):
         raise ConfigError(
-            "--preset, --config, --set: a model has its own; leave them out, or the model"
+            "--preset, --config, --set, --experts: a model has its own; leave them out, or the model"
         )
     if saved is not None and not fit:
         raise ConfigError(f"--no-fit scores a table alone: leave it out, or the model {model}")
     check_levels(given["levels"], given["quantiles"])
     outputs = {ROWS: out, PICTURES: plot, PAGES: report}
-    results.check_files(outputs, (table, given["covariates"]), overwrite)
+    inputs = (table, given["covariates"], *(given["others"] or ()))
+    results.check_files(outputs, inputs, overwrite)
 
     from forecaster.config import config_from, load_config
     from forecaster.runs.console import Screen
@@ -85,6 +89,7 @@ def backtest(
         Screen().print_summary(result)
     else:
         settings = config_from(load_config(config, sets or ()), None, {}, preset)
-        result = api.backtest(table, config=settings, presets=further, fit=fit, **given)
+        further_options = {"presets": further, "experts": experts, "fit": fit}
+        result = api.backtest(table, config=settings, **further_options, **given)
         Screen().print_summary(result)
     results.put(result, out, plot, report)

@@ -117,7 +117,7 @@ def _flag(parameter: Parameter, hint: Any, option: Option) -> Parameter:
     kind = next((kind for kind in (str, bool, int, float) if kind in kinds), str)
     if choices:
         kind = str
-        more["metavar"] = "|".join(choices[0])
+        more["metavar"] = option.metavar or "|".join(choices[0])
     elif _takes_several(hint):
         more["metavar"] = "A,B" if kind is str else "N,M"
         kind = str

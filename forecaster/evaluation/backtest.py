@@ -8,6 +8,7 @@ Axes: N window (a series at one cutoff) · H lead · C channel · Q quantile lev
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -22,16 +23,16 @@ from numpy.typing import NDArray
 
 from forecaster.arguments import typed
 from forecaster.errors import ConfigError, DataError, nearest
-from forecaster.evaluation.bootstrap import Skill, paired_skills
+from forecaster.evaluation.bootstrap import LEVEL, Skill, paired_skills
 from forecaster.evaluation.comparison import (
-    BASELINES,
     MODEL,
     NAIVE,
-    baselines_at,
     compare_first_lead,
     compare_sums,
     compare_with_naive,
+    fit_words,
     name_better_models,
+    seasonal_naive_at,
     shared_actual,
     tally_models,
 )
@@ -66,7 +67,10 @@ Axis = Literal["series", "lead", "cutoff", "channel"]
 
 Quantiles = Mapping[str, NDArray[np.float64]]
 ForecastsByModel = Mapping[str, Forecast]
-"""Forecasts of all series at one cutoff: "forecaster", and baselines that were fitted."""
+"""Forecasts of all series at one cutoff: "forecaster", and all beside it but seasonal naive."""
+
+NO_FORECAST = "no forecast"
+"""Status of a row of another model than "forecaster" that has none, as without history."""
 
 _BLOCK_CELLS = 1 << 23  # quantiles of a model that are scored at a time: 64 MB
 _RAM_BYTES = 1 << 28  # quantiles of all cutoffs beyond this move to memory-mapped files
@@ -94,6 +98,8 @@ class Backtest(Result):
     """By model, of its fits and forecasts, where measured."""
     report_context: ReportContext | None = None
     """Command, model and table for the report; None = unknown."""
+    notes: tuple[Finding, ...] = ()
+    """How many cells forecasts of other origin have."""
 
     def __repr__(self) -> str:
         return f"Backtest({len(self.forecasts)} cutoffs: {MODEL} {self.verdict})"
@@ -223,8 +229,8 @@ class Backtest(Result):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """A warning where the interval of the coverage misses what is nominal by more than 10 points."""
-        return () if self.coverage is None else self.coverage.findings()
+        """The notes, and a warning where the interval of the coverage misses what is nominal by over 10 points."""
+        return self.notes if self.coverage is None else (*self.notes, *self.coverage.findings())
 
     @property
     def verdict(self) -> str:
@@ -232,9 +238,31 @@ class Backtest(Result):
         return (
             compare_with_naive(self.scores[MODEL], self.scores[NAIVE])
             + name_better_models(self.scores, lambda name: self.skill(name, MODEL))
+            + self._better_fit()
             + compare_sums(self.tallies[MODEL])
             + compare_first_lead(self.tallies)
         )
+
+    def _better_fit(self) -> str:
+        """The command that fits the best model that is better than "forecaster"; empty where none can be fitted."""
+        wql = {name: scores["WQL"] for name, scores in self.scores.items()}
+        better = sorted((name for name in wql if wql[name] < wql[MODEL]), key=wql.__getitem__)
+        for name in better:
+            if words := fit_words(name):
+                verb, *settings = words
+                known = self.panel.schema.known
+                settings += ["--known", ",".join(known)] if known else []
+                words = [
+                    "forecaster",
+                    verb,
+                    self.panel.name,
+                    *settings,
+                    "--out",
+                    "PATH" + ".csv" * (verb == "predict"),
+                ]
+                horizon = self.forecasts[0].time.shape[1]
+                return f"; {name} is made by: {shlex.join(words)} --horizon {horizon}"
+        return ""
 
     @typed
     def report(self, path: str | Path) -> None:
@@ -290,7 +318,6 @@ def rolling_cutoffs(panel: Panel, windows: int, horizon: int, stride: int | None
 def run_backtest(
     cutoffs: Sequence[int],
     forecasts_at: Callable[[Sequence[int]], Iterable[ForecastsByModel]],
-    baselines: Sequence[str] = BASELINES,
     scoring: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Backtest:
     """Forecasts and scores at rolling cutoffs.
@@ -299,8 +326,7 @@ def run_backtest(
         cutoffs: times of the last steps that may be read, rising.
         forecasts_at: makes the forecasts of all series at some neighbouring cutoffs, with actuals;
             called with as many cutoffs at a time as bounded memory allows.
-        baselines: to score beside the model.
-        scoring: entered while forecasts of baselines are made, and all are scored.
+        scoring: entered while seasonal naive forecasts, and all are scored.
     """
     parts: list[_Part] = []
     storage = _ForecastStorage(len(cutoffs))
@@ -313,16 +339,14 @@ def run_backtest(
         first, remaining = made[0][MODEL], remaining[count:]
         size = len(made[0]) * first.quantiles.size + (0 if first.paths is None else first.paths.size)
         with scoring():
-            new = list(_tally_parts(made, baselines))
+            new = list(_tally_parts(made))
         parts += [part._replace(kept=[storage.keep(*one) for one in part.kept]) for part in new]
     return _combine(parts)
 
 
-def score_forecasts(
-    forecasts: Sequence[ForecastsByModel], baselines: Sequence[str] = BASELINES
-) -> Backtest:
+def score_forecasts(forecasts: Sequence[ForecastsByModel]) -> Backtest:
     """Scores of forecasts that hold their actuals; cutoffs may differ from series to series."""
-    return _combine([part for one in forecasts for part in _tally_parts([one], baselines)])
+    return _combine([part for one in forecasts for part in _tally_parts([one])])
 
 
 def actual_of(forecast: Forecast) -> NDArray[np.float64]:
@@ -361,11 +385,11 @@ class _Part(NamedTuple):
     scales: Scales
     kept: list[tuple[Forecast, Quantiles]]
     """The model's forecasts, each with what the other models forecast."""
-    seconds: dict[str, float]
-    """By baseline."""
+    seconds: float
+    """Of seasonal naive."""
 
 
-def _tally_parts(made: Sequence[ForecastsByModel], baselines: Sequence[str]) -> Iterator[_Part]:
+def _tally_parts(made: Sequence[ForecastsByModel]) -> Iterator[_Part]:
     """Yields tallies and scales of forecasts, in their order; forecasts of one panel together."""
     for _, group in groupby(made, key=lambda one: id(one[MODEL].panel)):
         some = list(group)
@@ -374,10 +398,10 @@ def _tally_parts(made: Sequence[ForecastsByModel], baselines: Sequence[str]) -> 
         series, cutoff = windows_of(model)
         actual = np.concatenate([actual_of(one) for one in model])
         rows = panel.rows_until(cutoff, series) - 1
-        beside, scales, seconds = baselines_at(panel, series, rows, horizon, levels, baselines)
+        naive, scales, seconds = seasonal_naive_at(panel, series, rows, horizon, levels)
         quantiles = {name: np.concatenate([one[name].quantiles for one in some]) for name in some[0]}
         paths = None if model[0].paths is None else np.concatenate([one.paths for one in model])
-        ordered = {MODEL: quantiles.pop(MODEL), **beside, **quantiles}
+        ordered = {MODEL: quantiles.pop(MODEL), NAIVE: naive, **quantiles}
         tallies = tally_models(actual, ordered, levels, scales, paths)
         if columns := model[0].columns:
             shared = shared_actual(actual, ordered)
@@ -401,10 +425,13 @@ def _tally_parts(made: Sequence[ForecastsByModel], baselines: Sequence[str]) -> 
 def _rows_of(name: str, forecast: Forecast, quantiles: NDArray[np.float64]) -> PolarsFrame:
     """The rows of one model at a cutoff."""
     if name != MODEL:
-        finite = np.isfinite(quantiles).all(axis=(1, 3)).ravel()
+        middle = forecast.levels.index(0.5)
+        finite = np.isfinite(quantiles[..., middle]).any(axis=1).ravel()
         done = ("ok", COLD)
-        why = ["no history" if without_levels(one) in done else one for one in forecast.status]
-        mean = mean_of(torch.from_numpy(quantiles), forecast.levels).numpy()
+        why = [NO_FORECAST if without_levels(one) in done else one for one in forecast.status]
+        mean = None
+        if forecast.mean is not None:
+            mean = mean_of(torch.from_numpy(quantiles), forecast.levels).numpy()
         status = tuple(np.where(finite, "ok", why).tolist())
         further = None if forecast.further is None else _further(forecast, quantiles)
         forecast = replace(forecast, quantiles=quantiles, further=further, mean=mean, status=status)
@@ -433,12 +460,12 @@ def _combine(parts: Sequence[_Part]) -> Backtest:
     scales = Scales(*(np.concatenate(one) for one in zip(*(p.scales for p in parts), strict=True)))
     scored = int(tallies[MODEL].windows["cells"].sum())
     unscored = sum(map(cells_of, forecasts)) - scored
-    seconds = {name: sum(part.seconds[name] for part in parts) for name in parts[0].seconds}
+    seconds = {NAIVE: sum(part.seconds for part in parts)}
     return Backtest(forecasts, scores, scored, unscored, tallies, scales, baselines, seconds)
 
 
 def skills_over(
-    baseline: str, forecasts: Sequence[Forecast], tallies: Mapping[str, Tally]
+    baseline: str, forecasts: Sequence[Forecast], tallies: Mapping[str, Tally], share: float = LEVEL
 ) -> dict[str, Skill]:
     """Skill of each model over one of them in WQL, with its bootstrap interval."""
     series, cutoff = windows_of(forecasts)
@@ -452,7 +479,8 @@ def skills_over(
         return sums.reshape(shape).astype(np.float64)
 
     losses = {name: grid(one) for name, one in tallies.items()}
-    return paired_skills(losses, losses[baseline], _overlap(forecasts, times[times != NO_TIME]))
+    overlap = _overlap(forecasts, times[times != NO_TIME])
+    return paired_skills(losses, losses[baseline], overlap, share)
 
 
 def _coverage_over(forecasts: Sequence[Forecast], tally: Tally) -> Scores:
@@ -464,6 +492,8 @@ def _coverage_over(forecasts: Sequence[Forecast], tally: Tally) -> Scores:
     times, number = np.unique(windows_of(forecasts)[1], return_inverse=True)
     scores: Scores = {}
     for band, name in bands.items():
+        if np.isnan(tally.windows[name]).any():  # of a model without these levels
+            continue
         plain, inside, cells = (
             np.bincount(number, tally.windows[part].sum(axis=1), len(times)).astype(np.float64)
             for part in (name, f"{name}_ties", "cells")

@@ -1,29 +1,31 @@
-"""Baseline forecasts with quantiles: naive, seasonal naive and drift, vectorised over series and cutoffs.
+"""Seasonal naive, against which every skill is measured: the expert's forecast, with a band of its own errors.
 
-All share one signature: baseline(histories, horizon, …, levels) → quantiles [n, H, C, Q], in data units, NaN
-where nothing is observed up to the cutoff.
+The point is that of the expert alone: the last season without gaps, as experts fill them. It needs neither a
+model nor a plan, so that forecasts of any origin have a skill. Naive, drift and ETS are experts run alone
+(`baseline_models`). No row after a cutoff and no row of another series is read; a forecast is bit-equal whatever
+else the same call computes.
 
-No row after a cutoff and no row of another series is read; a forecast is bit-equal whatever else the
-same call computes. Axes: n = pairs (series, cutoff), H = leads, C = channels, Q = quantile levels,
-P = min(m, H) phases of the season that the leads meet, with m = season_length.
+Axes: n = pairs (series, cutoff), H = leads, C = channels, Q = quantile levels, X = (pair, channel),
+T = steps that are read, m = season length.
 """
 
 from collections.abc import Sequence
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
 
 from forecaster.evaluation.error_scales import BLOCK_CELLS, Floats, Histories, Rows, change_sums
+from forecaster.model.experts import fill_gapped
 
 
 def seasonal_naive(
     histories: Histories, horizon: int, season_length: int, levels: Sequence[float]
 ) -> Floats:
-    """Quantiles [n, H, C, Q] around the last observed value of the same phase, in data units.
+    """Quantiles [n, H, C, Q] around the last observed value of the same phase, data units.
 
     Where the value one season back is missing, the season before it counts, and so on; where none
-    of that phase was ever observed, the last observed value of the channel.
+    of that phase was ever observed, the last observed value of the channel; NaN where there is none.
     Spread: point + z_τ · rms(y_t − y_{t−m}) · √(⌊(lead − 1)/m⌋ + 1), the rms over the observed
     pairs up to the cutoff; without any pair m apart over pairs 1 apart, without those 0.
     Source: Hyndman and Athanasopoulos, Forecasting: Principles and Practice, 3rd ed., 5.2 and 5.5.
@@ -33,100 +35,49 @@ def seasonal_naive(
     >>> seasonal_naive(histories, 3, 2, [0.5])[0, :, 0, 0].tolist()
     [3.0, 5.0, 3.0]
     """
-    point = _last_of_phase(histories, horizon, season_length)
+    lead = np.arange(horizon)
+    point = _last_season(histories, season_length)[:, lead % season_length]
     # The root mean square of the in-sample seasonal residuals, 0 where there are none.
     total, count = change_sums(histories, season_length, np.square)
     spread = np.sqrt(total / np.maximum(count, 1))
-    growth = np.sqrt(np.arange(horizon) // season_length + 1.0)
-    return gaussian(point, spread[:, None] * growth[:, None], levels)
-
-
-def naive(histories: Histories, horizon: int, levels: Sequence[float]) -> Floats:
-    """Quantiles [n, H, C, Q] around the last observed value: seasonal naive with a season of 1.
-
-    >>> store = np.array([[1.0], [2.0], [3.0], [5.0]])
-    >>> histories = Histories(store, np.array([0, 4]), np.array([3]), np.array([0]))
-    >>> naive(histories, 2, [0.5])[0, :, 0, 0].tolist()
-    [5.0, 5.0]
-    """
-    return seasonal_naive(histories, horizon, 1, levels)
-
-
-def drift(histories: Histories, horizon: int, levels: Sequence[float]) -> Floats:
-    """Quantiles [n, H, C, Q] around the line through the first and the last observed value.
-
-    Spread: point + z_τ · σ · √(k · (1 + k / T)), σ the rms of one-step changes less the slope, k the
-    steps since the last observed value, T those between the first and the last; one value alone has
-    neither slope nor spread. Source: Hyndman and Athanasopoulos, 3rd ed., 5.2 and 5.5.
-
-    >>> store = np.array([[1.0], [4.0], [3.0], [7.0]])
-    >>> histories = Histories(store, np.array([0, 4]), np.array([3]), np.array([0]))
-    >>> drift(histories, 2, [0.5])[0, :, 0, 0].tolist()
-    [9.0, 11.0]
-    """
-    values, indptr, cutoff, series = histories
-    first = _find_observed(values, indptr[series], cutoff, -1)
-    last = _find_observed(values, cutoff, indptr[series], 1)
-    low, high, span = _values_at(values, first), _values_at(values, last), last - first
-    slope = (high - low) / np.maximum(span, 1)
-    squares, count = change_sums(histories, 1, np.square)
-    changes, _ = change_sums(histories, 1, np.positive)
-    around = np.maximum(squares - 2 * slope * changes + count * slope**2, 0)
-    sigma = np.sqrt(around / np.maximum(count, 1))
-    steps = (cutoff[:, None] - last)[:, None] + np.arange(1, horizon + 1)[:, None]
-    growth = np.sqrt(steps * (1 + steps / np.maximum(span, 1)[:, None]))
-    return gaussian(high[:, None] + slope[:, None] * steps, sigma[:, None] * growth, levels)
-
-
-def gaussian(
-    point: NDArray[np.floating], spread: NDArray[np.floating], levels: Sequence[float]
-) -> Floats:
-    """Quantiles [n, H, C, Q] of a normal distribution: point + z_τ · spread, both [n, H, C]."""
+    growth = np.sqrt(lead // season_length + 1.0)
     z = np.array([NormalDist().inv_cdf(level) for level in levels])
-    return np.asarray(spread)[..., None] * z + point[..., None]
+    return point[..., None] + (spread[:, None] * growth[:, None])[..., None] * z
 
 
-def _last_of_phase(histories: Histories, horizon: int, season_length: int) -> Floats:
-    """[n, H, C]: the value that seasonal naive repeats at each lead, NaN where there is none."""
+def _last_season(histories: Histories, season_length: int) -> Floats:
+    """[n, m, C]: the value that is repeated at each phase, that of the first lead first."""
     values, cutoff, begin = histories.values, histories.cutoff, histories.indptr[histories.series]
-    phases = min(season_length, horizon)  # later leads meet the same values again
-    latest = cutoff[:, None] + np.arange(1, phases + 1) - season_length  # [n, P]
-    point = _values_at(values, _find_observed(values, latest, begin[:, None], season_length))
-    if season_length > 1 and np.isnan(point).any():
-        point = np.where(np.isnan(point), _last_of_phase(histories, 1, 1), point)
-    return point[:, np.arange(horizon) % season_length]
-
-
-def _find_observed(values: Floats, row: Rows, stop: Rows, step: int) -> Rows:
-    """[…, C]: the first row at which a channel is observed of row, row − step, … up to stop, else −1.
-
-    A negative step searches forward. Most are found at once; for the rest the search range doubles, so a
-    channel that is empty over a million rows costs twenty rounds, not a million.
-    """
-    shape = (*np.broadcast_shapes(row.shape, stop.shape), values.shape[1])
-    row, stop, channel = (
-        np.broadcast_to(array, shape).ravel()
-        for array in (row[..., None], stop[..., None], np.arange(shape[-1]))
-    )
-    side = 1 if step > 0 else -1
-    found = np.full(len(row), -1, np.int64)
-    pending = np.flatnonzero(side * (row - stop) >= 0)
-    tried, width = 0, 1
+    season = np.full((len(cutoff), season_length, values.shape[1]), np.nan)
+    pending = np.flatnonzero(cutoff >= begin)
+    steps = season_length
     while pending.size:
-        rows = row[pending, None] - step * np.arange(tried, tried + width)
-        own = side * (rows - stop[pending, None]) >= 0
-        seen = values[np.where(own, rows, stop[pending, None]), channel[pending, None]]
-        observed = own & ~np.isnan(seen)
-        hit = observed.any(axis=1)
-        found[pending[hit]] = rows[hit, observed[hit].argmax(axis=1)]
-        tried += width
-        pending = pending[~hit]
-        pending = pending[side * (row[pending] - step * tried - stop[pending]) >= 0]
-        width = max(1, min(2 * width, BLOCK_CELLS // max(1, pending.size)))
-    return found.reshape(shape)
+        size = max(1, BLOCK_CELLS // (steps * max(1, values.shape[1])))
+        gapped = []
+        for start in range(0, len(pending), size):
+            some = pending[start : start + size]
+            season[some], complete = _filled(values, begin[some], cutoff[some], steps, season_length)
+            gapped.append(some[~complete & (cutoff[some] - steps >= begin[some])])
+        # Most have no gap. For the rest the range doubles: a million empty rows take twenty rounds.
+        pending = np.concatenate(gapped)
+        steps *= 2
+    return season
 
 
-def _values_at(values: Floats, row: Rows) -> Floats:
-    """[…, C] the values of the rows of each channel, NaN where a row is −1."""
-    at = values[np.maximum(row, 0), np.arange(values.shape[1])] if len(values) else 0.0
-    return np.where(row < 0, np.nan, at)
+def _filled(
+    values: Floats, begin: Rows, cutoff: Rows, steps: int, season_length: int
+) -> tuple[Floats, np.ndarray]:
+    """[n, m, C] the last season without gaps, by the last steps alone, and [n] whether each phase was observed."""
+    rows = cutoff[:, None] + np.arange(1 - steps, 1)  # [n, T]
+    history = values[np.maximum(rows, begin[:, None])]
+    history[rows < begin[:, None]] = np.nan
+    shape = (len(rows), values.shape[1])
+    series = torch.from_numpy(history).movedim(1, 2).flatten(0, 1)  # [X, T]
+    observed = ~series.isnan()
+    of_phase = observed.unflatten(1, (-1, season_length)).any(dim=1)  # [X, m]
+    by_phase, _ = fill_gapped(series, observed, season_length)
+    by_step, _ = fill_gapped(series, observed, 1)
+    filled = torch.where(of_phase, by_phase[:, -season_length:], by_step[:, -1:])
+    filled[~observed.any(dim=1)] = torch.nan
+    complete = of_phase.all(dim=1).unflatten(0, shape).all(dim=1)
+    return filled.unflatten(0, shape).movedim(1, 2).numpy(), complete.numpy()

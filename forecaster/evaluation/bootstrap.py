@@ -14,7 +14,7 @@ from forecaster.evaluation.error_scales import Floats, ratio
 
 DRAWS = 1000
 LEVEL = 0.95
-"""Share of the draws that the interval holds."""
+"""Share of the draws that the interval holds, unless another is asked for."""
 
 _SEED = 20_260
 _BLOCK_CELLS = 1 << 16  # of draws and series together: what stays in the cache is ten times as fast
@@ -28,8 +28,10 @@ class Skill(NamedTuple):
     high: float
 
 
-def paired_skills(losses: Mapping[str, Floats], baseline: Floats, overlap: int = 1) -> dict[str, Skill]:
-    """Skill of each model over a baseline, with its 95 % bootstrap interval; deterministic.
+def paired_skills(
+    losses: Mapping[str, Floats], baseline: Floats, overlap: int = 1, share: float = LEVEL
+) -> dict[str, Skill]:
+    """Skill of each model over a baseline, with its bootstrap interval; deterministic.
 
     Cutoffs and series are resampled with replacement, both at once, so that errors shared by all series
     at a cutoff, or by one series at all cutoffs, widen the interval; all models share each draw. Cutoffs
@@ -40,6 +42,7 @@ def paired_skills(losses: Mapping[str, Floats], baseline: Floats, overlap: int =
         losses: by model, [K, S] summed over the scored cells of a window; 0 where there are none.
         baseline: [K, S] the same of the baseline.
         overlap: neighbouring cutoffs, rising in time, that a block holds.
+        share: of the draws that the interval holds.
 
     >>> loss, baseline = np.array([[1.0], [1.0]]), np.array([[2.0], [2.0]])
     >>> paired_skills({"ours": loss}, baseline)["ours"]
@@ -58,17 +61,17 @@ def paired_skills(losses: Mapping[str, Floats], baseline: Floats, overlap: int =
             drawn[name].append(1 - ratio(((times @ loss) * often).sum(axis=1), baseline_loss))
         left -= size
     return {
-        name: _skill(1 - ratio(loss.sum(), baseline.sum()), drawn[name])
+        name: _skill(1 - ratio(loss.sum(), baseline.sum()), drawn[name], share)
         for name, loss in losses.items()
     }
 
 
-def _skill(skill: Floats, drawn: Sequence[Floats]) -> Skill:
+def _skill(skill: Floats, drawn: Sequence[Floats], share: float) -> Skill:
     defined = np.concatenate([*drawn, np.empty(0)])
     defined = defined[~np.isnan(defined)]
     if not defined.size:
         return Skill(float(skill), float("nan"), float("nan"))
-    low, high = np.quantile(defined, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = np.quantile(defined, [(1 - share) / 2, (1 + share) / 2])
     return Skill(float(skill), float(low), float(high))
 
 

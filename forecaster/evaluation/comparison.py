@@ -6,44 +6,50 @@ Axes: N window (a series at one cutoff) · H lead · C channel · Q quantile lev
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.evaluation.baselines import drift, naive, seasonal_naive
+from forecaster.config import PRESETS, Expert
+from forecaster.evaluation.baselines import seasonal_naive
 from forecaster.evaluation.bootstrap import Skill
 from forecaster.evaluation.error_scales import Floats, Histories, Scales, scales_at
-from forecaster.evaluation.ets import ets
-from forecaster.evaluation.metrics import Scores, Tally, tally
+from forecaster.evaluation.metrics import Scores, Tally, given_levels, tally
 from forecaster.panel.panel import Panel
 
 MODEL = "forecaster"
 NAIVE = "seasonal naive"
-ETS = "ETS"
-RIDGE = "ridge"
-
 PERSISTENCE = "naive"
-
-CHEAP_BASELINES = (NAIVE, PERSISTENCE, "drift")
-BASELINES = (*CHEAP_BASELINES, ETS)
-"""Baselines that need no fit."""
+RIDGE = "ridge"
+EXPERT_OF: dict[str, Expert] = {
+    NAIVE: "seasonal_naive",
+    PERSISTENCE: "naive",
+    "drift": "drift",
+    "ETS": "ets",
+    RIDGE: "linear",
+}
+"""By baseline, the expert that it is alone."""
+EXPERTS = "experts"
+"""Of a leaderboard: all experts of the table, weighted, without a network."""
+NO_FIT = "no fit"
+"""Of a leaderboard: what `predict` forecasts from the table alone."""
+_ALONE, _PRESET = "expert ", "preset "
 
 _FORECASTS = 100  # of lead 1, from which the verdict speaks of it
 _FAR_SUM = 0.25  # of the sum of actuals, from which the verdict speaks of that of forecasts
 _NAMED = 3  # rivals with a lower WQL that the verdict names
 
 
-def baselines_at(
+def seasonal_naive_at(
     panel: Panel,
     series: NDArray[np.int64],
     cutoff: NDArray[np.int64],
     horizon: int,
     levels: Sequence[float],
-    names: Iterable[str],
-) -> tuple[dict[str, Floats], Scales, dict[str, float]]:
-    """Forecasts of baselines, and the scales, at given cutoffs.
+) -> tuple[Floats, Scales, float]:
+    """Forecasts of seasonal naive, and the scales, at given cutoffs.
 
     Args:
         panel: the table.
@@ -51,27 +57,18 @@ def baselines_at(
         cutoff: [N] row of the last step that may be read; one before its series' first = no history.
         horizon: leads.
         levels: quantile levels.
-        names: of the baselines.
 
     Returns:
-        By baseline [N, H, C, Q] quantiles, data units, NaN where a channel has no history; the scales of these
-        windows; by baseline seconds.
+        [N, H, C, Q] quantiles, data units, NaN where a channel has no history; the scales of these windows; the
+        seconds of the forecasts.
     """
     values, indptr = panel.values[:, : panel.n_channels], panel.indptr
     season = panel.calendar.season_length
     ends = np.maximum(cutoff, indptr[series] - 1)
     histories = Histories(values, indptr, ends, series)
-    forecasts = {
-        NAIVE: lambda: seasonal_naive(histories, horizon, season, levels),
-        PERSISTENCE: lambda: naive(histories, horizon, levels),
-        "drift": lambda: drift(histories, horizon, levels),
-        ETS: lambda: ets(histories, horizon, season, levels),
-    }
-    quantiles, seconds = {}, {}
-    for name in names:
-        begun = perf_counter()
-        quantiles[name] = forecasts[name]()
-        seconds[name] = perf_counter() - begun
+    begun = perf_counter()
+    quantiles = seasonal_naive(histories, horizon, season, levels)
+    seconds = perf_counter() - begun
     return quantiles, scales_at(histories, season), seconds
 
 
@@ -99,9 +96,33 @@ def tally_models(
 
 
 def shared_actual(actual: Floats, quantiles: Mapping[str, Floats]) -> Floats:
-    """Returns [N, H, C] the actuals of the cells that all models forecast, else NaN."""
-    everywhere = np.logical_and.reduce([np.isfinite(q).all(axis=-1) for q in quantiles.values()])
+    """Returns [N, H, C] the actuals of the cells that all models forecast, at all levels of theirs, else NaN."""
+    everywhere = np.logical_and.reduce(
+        [(np.isfinite(q) | ~given_levels(q)).all(axis=-1) for q in quantiles.values()]
+    )
     return np.where(everywhere, actual, np.nan)
+
+
+def expert_of(name: str) -> Expert | None:
+    """Returns the expert that a row is alone; None = it is none."""
+    alone = name.removeprefix(_ALONE)
+    return alone if name.startswith(_ALONE) else EXPERT_OF.get(name)  # type: ignore[return-value]
+
+
+def fit_words(name: str) -> list[str]:
+    """Returns verb and settings of the shell that make the model of a row; none where there is no command.
+
+    >>> fit_words("ETS"), fit_words("no fit"), fit_words("mine")
+    (['fit', '--experts', 'ets'], ['predict'], [])
+    """
+    if name == NO_FIT:
+        return ["predict"]
+    if name == EXPERTS:  # without validation windows no network is trained beside them
+        return ["fit", "--set", "fit.validation=null"]
+    if expert := expert_of(name):
+        return ["fit", "--experts", expert]
+    preset = name.removeprefix(_PRESET)
+    return ["fit", "--preset", preset] if name != preset and preset in PRESETS else []
 
 
 def compare(wql: float, naive: float) -> str:
@@ -177,6 +198,8 @@ def compare_sums(tally: Tally) -> str:
 
 def compare_first_lead(tallies: Mapping[str, Tally]) -> str:
     """Returns that naive is better one step ahead, where enough such forecasts are scored; else nothing."""
+    if PERSISTENCE not in tallies:
+        return ""
     mine, theirs = (tallies[name].by_lead() for name in (MODEL, PERSISTENCE))
     better, enough = theirs["MAE"][0] < mine["MAE"][0], mine["cells"][0] >= _FORECASTS
     text = f"; at lead 1 naive is better: MAE {theirs['MAE'][0]:.4g} against {mine['MAE'][0]:.4g}"

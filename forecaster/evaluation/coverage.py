@@ -149,13 +149,19 @@ def asked_shares(
         side, _, band = name.partition("-")
         if side == "lo":
             low, high = rising.index(level), rising.index(asked[f"hi-{band}"])
-            inside = (ordered[..., low] <= actual) & (actual <= ordered[..., high])
-            found[f"coverage_{band}"] = inside.astype(np.float64)
-            found[f"coverage_{band}_ties"] = share_inside(actual, ordered, rising, (low, high))
+            inside = within(actual, ordered[..., low], ordered[..., high])
+            tied = share_inside(actual, ordered, rising, (low, high))
+            found[f"coverage_{band}"] = inside
+            found[f"coverage_{band}_ties"] = np.where(np.isnan(inside), np.nan, tied)
         elif side != "hi" and level not in levels:
-            below = actual <= ordered[..., rising.index(level)]
-            found[f"below_{level:g}"] = below.astype(np.float64)
+            quantile = ordered[..., rising.index(level)]
+            found[f"below_{level:g}"] = np.where(np.isnan(quantile), np.nan, actual <= quantile)
     return found
+
+
+def within(y: Floats, low: Floats, high: Floats) -> Floats:
+    """Whether a band holds the actuals, as 1 and 0; NaN where there is none."""
+    return np.where(np.isnan(high - low), np.nan, (low <= y) & (y <= high))
 
 
 def coverage_interval(inside: Floats, cells: Floats, overlap: int = 1) -> tuple[float, float, float]:

@@ -2,8 +2,9 @@
 
 `tally` reduces forecasts to sums per window and per lead; a metric is a ratio of such sums, so any group
 of windows is scored without the forecasts. A missing actual is not scored; a missing forecast of an
-observed actual is an error. A mean is one sum over one count of scored cells, never a mean of means
-(RMSSE excepted, by its definition); where no cell is scored it is NaN.
+observed actual is an error. Metrics of levels that a model never forecasts are NaN. A mean is one sum over
+one count of scored cells, never a mean of means (RMSSE excepted, by its definition); where no cell is
+scored it is NaN.
 
 Axes: N window (a series at one cutoff) · C channel · H lead · Q quantile level · S sample path · G group.
 e = forecast − actual, forecast = the median; all sums are float64.
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from forecaster.evaluation.coverage import band_of, share_inside
+from forecaster.evaluation.coverage import band_of, share_inside, within
 from forecaster.evaluation.error_scales import Floats, Scales, ratio
 
 Sums = Mapping[str, Floats]
@@ -35,6 +36,7 @@ DESCRIPTIONS = {
     "MASE": "mean absolute error / in-sample error of seasonal naive: below 1 is better than it",
     "RMSSE": "mean over windows of the root mean squared error / in-sample root mean squared step",
     "sMAPE": "mean of 200·|error| / (|actual| + |forecast|), percent; 0/0 counts as 0",
+    "WAPE": "sum of absolute errors of the median / sum of absolute actuals: large series count more",
     "WQL": "weighted quantile loss: all quantiles; large series count more",
     "SQL": "scaled quantile loss: quantile loss / in-sample error of seasonal naive; all series count alike",
     "CRPS": "continuous ranked probability score of the sample paths, in data units",
@@ -61,6 +63,20 @@ def pinball(actual: ArrayLike, quantiles: ArrayLike, levels: Sequence[float]) ->
     _check_complete(y[..., None], q)
     error = y[..., None] - q
     return 2 * np.maximum(tau * error, (tau - 1) * error)
+
+
+def interval_score(actual: ArrayLike, low: ArrayLike, high: ArrayLike, nominal: float) -> Floats:
+    """Interval score of each cell, (u − l) + 2/α·max(l − y, 0) + 2/α·max(y − u, 0), data units.
+
+    l and u are the edges of a band that should hold 1 − α = `nominal` of the actuals: its width, and what lies
+    outside. Source: Gneiting and Raftery 2007, 6.2.
+
+    >>> interval_score([10.0, 3.0], [8.0, 8.0], [12.0, 12.0], 0.8).round(6).tolist()
+    [4.0, 54.0]
+    """
+    y, lower, upper = (np.asarray(part, np.float64) for part in (actual, low, high))
+    outside = np.maximum(lower - y, 0) + np.maximum(y - upper, 0)
+    return (upper - lower) + 2 / (1 - nominal) * outside
 
 
 def crps(actual: ArrayLike, paths: ArrayLike) -> Floats:
@@ -92,6 +108,8 @@ def describe(metric: str) -> str:
         return f"share of actuals within the {band} % band: should be {band} %"
     if kind == "below" and band:
         return f"share of actuals at or below the {band} quantile: should be {band}"
+    if metric.startswith("interval_score_"):
+        return f"width of the {metric[15:]} % band, and 2/α times what lies outside: smaller is better"
     if kind == "width" and band:
         return f"mean width of the {band} % band, in data units"
     return DESCRIPTIONS.get(metric, "")
@@ -160,7 +178,7 @@ def tally(
 
     Args:
         actual: [N, H, C] data units; NaN = not scored.
-        quantiles: [N, H, C, Q] data units; finite wherever the actual is.
+        quantiles: [N, H, C, Q] data units; finite wherever the actual is, but for levels that are never forecast.
         levels: [Q] rising, 0.5 among them.
         scales: of the windows.
         paths: [N, S, H, C] joint sample paths, if any.
@@ -170,12 +188,13 @@ def tally(
     """
     n, horizon, channels = actual.shape
     step = max(1, _BLOCK_CELLS // max(1, horizon * channels))
+    given = given_levels(quantiles)
     windows: dict[str, list[Floats]] = {}
     leads: dict[str, Floats] = {}
     for start in range(0, max(n, 1), step):
         block = slice(start, start + step)
         drawn = None if paths is None else paths[block]
-        cells = _cells(actual[block], quantiles[block], levels, scales.select(block), drawn)
+        cells = _cells(actual[block], quantiles[block], levels, given, scales.select(block), drawn)
         for name, cell in cells:
             windows.setdefault(name, []).append(cell.sum(axis=1))
             leads[name] = leads.get(name, 0.0) + cell.sum(axis=0)
@@ -188,17 +207,26 @@ def tally(
     return Tally(sums, leads, round(100 * (levels[-1] - levels[0])))
 
 
+def given_levels(quantiles: NDArray[np.floating]) -> NDArray[np.bool_]:
+    """[Q] whether a model forecasts a level anywhere; all of a model that forecasts nothing."""
+    given = ~np.isnan(quantiles).all(axis=(0, 1, 2))
+    return given | ~given.any()
+
+
 def _cells(
     actual: NDArray[np.floating],
     quantiles: NDArray[np.floating],
     levels: Sequence[float],
+    given: NDArray[np.bool_],
     scales: Scales,
     paths: NDArray[np.floating] | None,
 ) -> Iterator[tuple[str, Floats]]:
     """Yields by name [N, H, C]: what each cell adds to a sum, 0 where it adds nothing."""
     y = np.asarray(actual, np.float64)
     scored = ~np.isnan(y)
-    loss = pinball(y, quantiles, levels).mean(axis=-1)
+    loss = pinball(y, quantiles[..., given], [*np.asarray(levels)[given]]).mean(axis=-1)
+    if not given.all():  # a loss of fewer levels is not comparable
+        loss = np.full_like(loss, np.nan)
     median = np.asarray(quantiles[..., list(levels).index(0.5)], np.float64)
     low, high = (np.asarray(quantiles[..., end], np.float64) for end in (0, -1))
     error, size = median - y, np.abs(y) + np.abs(median)
@@ -215,12 +243,14 @@ def _cells(
     relative = np.divide(200 * np.abs(error), size, out=np.zeros_like(size), where=size > 0)
     yield "relative", masked(relative)
     yield "pinball", masked(loss)
-    yield "inside", masked(((low <= y) & (y <= high)).astype(np.float64))
+    yield "inside", masked(within(y, low, high))
     if (pair := band_of(levels)) is not None:
         near, far = (np.asarray(quantiles[..., place], np.float64) for place in pair)
-        yield "banded", masked(((near <= y) & (y <= far)).astype(np.float64))
-        yield "banded_ties", masked(share_inside(y, np.asarray(quantiles, np.float64), levels))
+        yield "banded", masked(within(y, near, far))
+        tied = share_inside(y, np.asarray(quantiles, np.float64), levels)
+        yield "banded_ties", masked(np.where(np.isnan(far - near), np.nan, tied))
     yield "width", masked(high - low)
+    yield "interval", masked(interval_score(y, low, high, levels[-1] - levels[0]))
     mase, rmsse = scales.mase[:, None], scales.rmsse[:, None]
     scaled = scored & (mase > 0)
     yield "scaled_cells", scaled.astype(np.float64)
@@ -247,12 +277,14 @@ def _metrics(sums: Sums, band: int) -> dict[str, Floats]:
         "MASE": mean("scaled_absolute", "scaled_cells"),
         "RMSSE": mean("rooted", "rooted_rows"),
         "sMAPE": mean("relative"),
+        "WAPE": mean("absolute", "actual"),
         "WQL": mean("pinball", "actual"),
         "SQL": mean("scaled_pinball", "scaled_cells"),
         "CRPS_quantiles": mean("pinball"),
         "bias": mean("signed"),
         f"coverage_{band}": mean("inside"),
         f"width_{band}": mean("width"),
+        f"interval_score_{band}": mean("interval"),
     }
     if "crps" in sums:
         found["CRPS"] = mean("crps")

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from forecaster.config import Plan
+from forecaster.config import Config, ModelConfig, Plan
 from forecaster.evaluation.backtest import score_forecasts
-from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL, RIDGE
+from forecaster.evaluation.comparison import MODEL, RIDGE
 from forecaster.fitting.mixture import mean_weight
+from forecaster.fitting.no_fit import baseline_models
 from forecaster.fitting.train import TrainingContext
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.calibrate import CalibrationSet, calibrate, tail_factor, with_factors
@@ -64,20 +65,22 @@ def uncalibrated(plan: Plan) -> str | None:
 def validation_scores(
     artifact: Artifact, panel: Panel, split: Split, context: TrainingContext
 ) -> dict[str, Any]:
-    """Returns the scores of the validation windows: the model, its linear expert and cheap baselines."""
+    """Returns the scores of the validation windows: the model, its linear expert and baselines."""
     cutoffs = _cutoffs(split, split.validation_windows)
     series, cutoff = cutoffs
-    models = {MODEL: artifact}
+    levels = artifact.plan.model.quantile_levels
+    config = Config(
+        horizon=artifact.horizon, target=artifact.plan.target, model=ModelConfig(quantile_levels=levels)
+    )
+    models = {MODEL: artifact, **baseline_models(panel.until(split.split), config)}
     linear = artifact.ensemble.experts_only("linear")
     if linear is not None:
         models[RIDGE] = replace(artifact, ensemble=linear)
-    levels = artifact.plan.model.quantile_levels
     forecasts = {}
     for name, model in models.items():
         quantiles = Predictor(model).quantiles(panel, series, cutoff)
         forecasts[name] = known_forecast(panel, series, cutoff, quantiles, levels)
-    # Costly baselines are left to backtests.
-    backtest = score_forecasts([forecasts], CHEAP_BASELINES)
+    backtest = score_forecasts([forecasts])
     context.reporter.validation(backtest)
     scores = {
         model: {name: score for name, score in by_name.items() if not name.endswith(_UNSCORED)}

@@ -7,8 +7,11 @@ solved    nothing; where covariates are known in advance, the experts that read 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from forecaster.config import Config, Expert, ExpertPlan, Plan, required_horizon
 from forecaster.errors import ConfigError, DataError, number_of
+from forecaster.evaluation.comparison import EXPERT_OF, NAIVE, RIDGE
 from forecaster.fitting.experts.drivers import solve_arx
 from forecaster.fitting.experts.levels import learn_levels
 from forecaster.fitting.experts.linear_settings import choose_linear
@@ -77,6 +80,24 @@ def unfitted(panel: Panel, config: Config) -> Artifact:
     )
 
 
+def baseline_models(panel: Panel, config: Config) -> dict[str, Artifact]:
+    """Returns naive, drift and ETS of a table: experts run alone, by name.
+
+    Seasonal naive needs no model (`seasonal_naive`), and `ridge` is that of a fit.
+
+    Args:
+        panel: the rows that may be read.
+        config: horizon, bounds and quantile levels.
+
+    Raises:
+        DataError: no target is observed.
+    """
+    names = {name: expert for name, expert in EXPERT_OF.items() if name not in (NAIVE, RIDGE)}
+    pool = unfitted(panel, config.replaced(model={"experts": tuple(names.values())}))
+    alone = {name: pool.ensemble.experts_only(expert) for name, expert in names.items()}
+    return {name: replace(pool, ensemble=own) for name, own in alone.items() if own is not None}
+
+
 def described(artifact: Artifact) -> Finding:
     """Returns what the forecasts of a model without a fit rest on: its experts, season and covariates."""
     schema, pool = artifact.schema, artifact.plan.model.pool
@@ -101,7 +122,8 @@ def described(artifact: Artifact) -> Finding:
 def _plan(panel: Panel, config: Config, pool: ExpertPlan) -> tuple[Plan, Split | None]:
     """The plan of a table, and the windows to solve experts on: where they read covariates, or are requested."""
     names = tuple(name for name in pool.experts if name not in _SOLVED)
-    if panel.schema.known or not names:
+    solved = len(names) < len(pool.experts)
+    if solved and (panel.schema.known or not names):
         plan = first_plan(panel, config, pool)
         try:
             split = split_panel(panel, plan)

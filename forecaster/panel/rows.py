@@ -98,7 +98,7 @@ def main_rows(table: Table, schema: Schema, data: DataConfig, order: Order | Non
     with faults:
         # A schema with a frequency is that of a model: its kind of times must be this table's.
         same_clock = bool(schema.freq)
-        table, schema, times = _read_times(table, schema, data.time_format, same_clock=same_clock)
+        table, schema, times = read_times(table, schema, data.time_format, same_clock=same_clock)
     for key in keys:
         with faults:
             _check_key(table, key)
@@ -198,7 +198,7 @@ def _in_words(text: pl.Series, words: Names) -> pl.Series:
     return text.zip_with(text.is_in(words) | cells.is_null(), same.fill_null(text))
 
 
-def _read_times(
+def read_times(
     table: Table, schema: Schema, time_format: str | None, *, same_clock: bool
 ) -> tuple[Table, Schema, pl.Series]:
     """Returns the table and the schema with how times are written, and the times as int64.
@@ -515,7 +515,7 @@ def _keyed(
             parts.append(ids_as(table, key, rows.keys[key].dtype))
     if timed:
         with faults:
-            table, _, times = _read_times(table, schema, None, same_clock=True)
+            table, _, times = read_times(table, schema, None, same_clock=True)
             parts.append(times)
     elif not shared:
         keys = ", ".join((*schema.series, schema.time or ""))

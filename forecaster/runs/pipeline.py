@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -25,17 +26,18 @@ from forecaster.config import (
     TrackingConfig,
     required_horizon,
 )
-from forecaster.errors import ConfigError, DataError, ForecasterError, check_count
+from forecaster.errors import ConfigError, DataError, ForecasterError, check_count, is_count
 from forecaster.evaluation.backtest import Backtest, ForecastsByModel, rolling_cutoffs, run_backtest
-from forecaster.evaluation.comparison import MODEL, RIDGE
+from forecaster.evaluation.comparison import EXPERT_OF, EXPERTS, MODEL, NO_FIT, RIDGE
 from forecaster.evaluation.leaderboard import Leaderboard
+from forecaster.evaluation.others import OtherModel, check_taken
 from forecaster.evaluation.report import render_report
 from forecaster.evaluation.report_data import ReportContext
 from forecaster.fitting.classes import Folds, fit_classes, resolve_classes
 from forecaster.fitting.distributed import windows_per_step
 from forecaster.fitting.experts.pool import fit_experts
 from forecaster.fitting.fit import fit_panel, resolve
-from forecaster.fitting.no_fit import described, unfitted
+from forecaster.fitting.no_fit import baseline_models, described, unfitted
 from forecaster.fitting.plan import with_found_cycles
 from forecaster.fitting.train import NO_CONTEXT, TrainingContext
 from forecaster.fitting.warm_start import requested
@@ -54,6 +56,7 @@ from forecaster.panel.audit import audit_panel
 from forecaster.panel.build import with_roles_until
 from forecaster.panel.categories import recoded
 from forecaster.panel.findings import Finding
+from forecaster.panel.forecast_rows import read_others
 from forecaster.panel.panel import Only, Panel
 from forecaster.runs.console import Screen
 from forecaster.runs.fit_reporter import (
@@ -68,11 +71,7 @@ from forecaster.runs.resume import RunFolder
 from forecaster.runs.tracking import NOTE, TrackedRun, log_artifact, open_run, score_points
 from forecaster.windows.split import Split
 
-Refit = Literal["once", "each", "never"]
-EXPERTS = "experts"
-"""Of a leaderboard: all experts of the table, weighted, without a network."""
-NO_FIT = "no fit"
-"""Of a leaderboard: what `predict` forecasts from the table alone."""
+Refit = Literal["once", "each", "never"] | int
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,9 @@ class BacktestOptions:
     windows: int = 8
     """Cutoffs."""
     refit: Refit = "once"
-    """once: before the first cutoff; each: before every one; never: the model as it is."""
+    """once: before the first cutoff; each: before every one; a number: every so many; never: the model as it is."""
+    gap: int = 0
+    """Steps between the last row of a fit and the first cutoff that it serves."""
     stride: int | None = None
     """Steps between cutoffs; None = the horizon."""
     horizon: int | None = None
@@ -97,13 +98,19 @@ class BacktestOptions:
     """Levels of quantiles that are scored too."""
 
     @property
-    def each(self) -> bool:
-        """Whether every cutoff has a model of its own."""
-        return self.refit == "each" or not self.fit
+    def served(self) -> int:
+        """Neighbouring cutoffs that one model forecasts."""
+        if self.refit == "each" or not self.fit:
+            return 1
+        return self.refit if isinstance(self.refit, int) else self.windows
 
     def __post_init__(self) -> None:
-        if self.refit not in get_args(Refit):
-            raise ConfigError(f"refit {self.refit!r}: expected once, each or never")
+        if not is_count(self.refit) and self.refit not in get_args(get_args(Refit)[0]):
+            raise ConfigError(
+                f"refit {self.refit!r}: expected once, each or never, or a number of windows"
+            )
+        if not is_count(self.gap, 0):
+            raise ConfigError(f"gap {self.gap!r}: expected steps, 0 or more")
         counts = {"windows": self.windows or 0, "stride": self.stride, "horizon": self.horizon}
         for name, count in counts.items():
             check_count(count, name)
@@ -137,6 +144,7 @@ def run_fit(
     name: str | None = None,
     command: str = "fc.fit(...)",
     introduced: bool = False,
+    fits: bool = True,
 ) -> Artifact[Any]:
     """Returns the fitted artifact, saved and tracked.
 
@@ -152,6 +160,7 @@ def run_fit(
         name: of the tracked run; None = of the folder or the table.
         command: makes that page again.
         introduced: roles and findings have been printed.
+        fits: False = nothing is fitted; the model is that of `predict` on a table alone.
 
     Raises:
         DataError: the audit finds errors.
@@ -166,7 +175,7 @@ def run_fit(
     reporter = FitReporter(console, folder)
     context = replace(context, callbacks=(TrainingBar(console),), reporter=reporter)
     with _opened(task, name, folder, context) as (plan, run, context):
-        artifact = _learn(replace(task, plan=plan), context)
+        artifact = _learn(replace(task, plan=plan), context) if fits else _unfitted(task)
         print_scores(console, artifact)
         _keep(task, artifact, run, reporter, out, report, command)
     if out is not None:
@@ -227,6 +236,12 @@ def _learn(task: _FitTask, context: TrainingContext) -> Artifact[Any]:
     else:
         artifact = fit_panel(task.panel, task.plan, task.windows, context, task.start)
     return replace(artifact, request=requested(task.config, artifact.plan, task.start))
+
+
+def _unfitted(task: _FitTask) -> Artifact:
+    """Returns the model of a table that nothing is fitted to, as a fit keeps it."""
+    artifact = unfitted(task.panel, task.config)
+    return replace(artifact, metrics=artifact.metrics | {"steps": 0, "best_step": 0, "curves": {}})
 
 
 def _keep(
@@ -290,6 +305,7 @@ def run_backtest_pipeline(
     name: str | None,
     command: str,
     presets: Mapping[str, Config] | None = None,
+    others: Mapping[str, object] | None = None,
 ) -> Backtest:
     """Returns the backtest of a request on a panel, tracked; a leaderboard where there are presets.
 
@@ -303,9 +319,10 @@ def run_backtest_pipeline(
         name: of the run; None = after the table.
         command: makes the report again.
         presets: further requests of a leaderboard, by name; None = a backtest of the model alone.
+        others: tables of forecasts of other origin, by name.
 
     Raises:
-        DataError: the audit finds errors.
+        DataError: the audit finds errors, or forecasts of other origin do not fit the table.
         ConfigError: the model cannot forecast that many leads, or `refit="never"` would score rows
             that the artifact has seen.
     """
@@ -322,21 +339,36 @@ def run_backtest_pipeline(
         horizon = options.horizon or model.horizon
         check_horizon(model, horizon)
     console.print_findings([finding for finding in findings if finding.severity == "warning"])
-    cutoffs = rolling_cutoffs(panel.only(options.only), options.windows, horizon, options.stride)
+    scored = panel.only(options.only)
+    cutoffs = rolling_cutoffs(scored, options.windows, horizon, options.stride)
+    check_taken([*(others or ())], [EXPERTS, NO_FIT, *(presets or ())])
+    beside_model = [
+        OtherModel(name, read_others(table, scored)) for name, table in (others or {}).items()
+    ]
+    for other in beside_model:
+        other.check_cutoffs(cutoffs, scored)
     if isinstance(model, Artifact) and options.refit == "never":
-        _check_unseen(model, panel, cutoffs[0])
+        _check_unseen(model, panel, cutoffs[0], options.gap)
     elif isinstance(model, Artifact) and model.parent is not None:
         console.print_fresh_refit(model.parent)
     reopened = partial(with_roles_until, panel, *source)
     refits = _Refits(model, panel, cutoffs, horizon, options, console, reopened, presets)
     with open_run(tracking, name or f"backtest {Path(panel.name).stem}", kind="backtest") as run:
         scoring = partial(console.stage, "scoring model and baselines")
-        backtest = run_backtest(cutoffs, refits.forecasts, scoring=scoring)
+
+        def forecasts(some: Sequence[int]) -> Iterator[ForecastsByModel]:
+            for made in refits.forecasts(some):
+                beside = {other.name: other.beside(made[MODEL]) for other in beside_model}
+                yield {**made, **beside}
+
+        backtest = run_backtest(cutoffs, forecasts, scoring=scoring)
         artifact = refits.artifact
         report_context = ReportContext(artifact, command, panel.fingerprint(), tuple(findings))
-        backtest = replace(backtest, report_context=report_context)
+        seconds = backtest.seconds | refits.seconds
+        notes = tuple(other.finding() for other in beside_model)
+        backtest = replace(backtest, report_context=report_context, seconds=seconds, notes=notes)
         if presets is not None:
-            backtest = Leaderboard(**vars(backtest) | {"seconds": backtest.seconds | refits.seconds})
+            backtest = Leaderboard(**vars(backtest))
         if run.recorded:
             run.log_params({"backtest": asdict(options), **artifact.plan.model_dump(mode="json")})
             run.log_dataset(panel.name, panel.fingerprint(), panel.schema, "evaluation")
@@ -352,14 +384,19 @@ def run_backtest_pipeline(
     return backtest
 
 
-def _check_unseen(artifact: Artifact, panel: Panel, first: int) -> None:
-    """Refuses `refit="never"` where cutoffs from the first on would score rows that the artifact has seen."""
-    if first < artifact.trained_until:
+def before(panel: Panel, cutoff: int, steps: int) -> int:
+    """Returns the time some steps before a cutoff."""
+    return int(panel.calendar.before(cutoff, steps)[0]) if steps else cutoff
+
+
+def _check_unseen(artifact: Artifact, panel: Panel, first: int, gap: int) -> None:
+    """Refuses `refit="never"` where cutoffs from the first on, or the gap before it, have been seen."""
+    if before(panel, first, gap) < artifact.trained_until:
         text = panel.calendar.text
         raise ConfigError(
             f"--refit never: the model was trained until {text(artifact.trained_until)}, the first "
-            f"cutoff is {text(first)}: it would be scored on what it has seen; "
-            "use --refit once, or fit with --until that cutoff"
+            f"cutoff is {text(first)}{f', less {gap} steps' if gap else ''}: it would be scored on what it has "
+            "seen; use --refit once, or fit with --until that cutoff"
         )
     rows_only = panel.schema.time is None
     if rows_only and panel.until(artifact.trained_until).fingerprint() != artifact.fingerprint:
@@ -385,8 +422,10 @@ class _Refits:
     artifact: Artifact = field(init=False)
     """The model that forecasts now."""
     models: dict[str, tuple[Predictor, Panel]] = field(default_factory=dict)
+    first: int = -1
+    """Number of the first cutoff that `models` serve; −1 = there are none yet."""
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """By model, of its fits and forecasts; experts share one fit, which counts for each of them."""
+    """By model, of its fits and forecasts; experts share one fit, and baselines another, which count for each."""
 
     def __post_init__(self) -> None:
         if isinstance(self.model, Artifact):
@@ -403,10 +442,12 @@ class _Refits:
         Raises:
             DataError: the rows before a cutoff are too few to fit.
         """
-        each = self.options.each
-        for some in [[one] for one in cutoffs] if each else [list(cutoffs)]:
-            if each or not self.models:
-                self._prepare(some[0])
+        served = self.options.served
+        for number, group in groupby(cutoffs, lambda cutoff: self.cutoffs.index(cutoff) // served):
+            some = list(group)
+            if self.first != number * served:
+                self.first = number * served
+                self._prepare(self.cutoffs[self.first : self.first + served])
             made = [self._forecast(name, some) for name in self.models]
             yield from (
                 dict(zip(self.models, forecasts, strict=True)) for forecasts in zip(*made, strict=True)
@@ -427,9 +468,9 @@ class _Refits:
         yield
         self.seconds[name] += time.perf_counter() - begun
 
-    def _prepare(self, cutoff: int) -> None:
-        """Fits what forecasts from this cutoff on."""
-        served = [cutoff] if self.options.each else self.cutoffs
+    def _prepare(self, served: Sequence[int]) -> None:
+        """Fits what forecasts at these cutoffs."""
+        cutoff = before(self.panel, served[0], self.options.gap)
         if self.options.refit == "never":
             seen = self.panel.until(self.artifact.trained_until)
             self.console.print_cutoffs(self.panel, served, None)
@@ -448,11 +489,14 @@ class _Refits:
                     self.artifact = unfitted(seen, self.config)
                 if not self.models:
                     self.console.print_line(f"no fit: {described(self.artifact).text}")
-        beside: dict[str, Artifact] = {}
+        begun = time.perf_counter()
+        beside = baseline_models(seen, self._defaults())
+        for name in beside:
+            self.seconds[name] += time.perf_counter() - begun
+        if self.options.fit:
+            beside |= self._experts(seen, RIDGE)
         if self.presets is not None:
-            beside = self._contenders(seen, cutoff)
-        elif self.options.fit:
-            beside = self._experts(seen, RIDGE)
+            beside |= self._contenders(seen, cutoff)
         self.models = {
             name: (Predictor(model), coded(self.panel.only(self.options.only), model))
             for name, model in {MODEL: self.artifact, **beside}.items()
@@ -484,6 +528,8 @@ class _Refits:
         solved = self.seconds[EXPERTS] - before
         for pool in pools.values():
             for expert in pool.plan.model.pool.experts:
+                if expert in EXPERT_OF.values():  # a baseline
+                    continue
                 if alone := pool.ensemble.experts_only(expert):
                     found[f"expert {expert}"] = replace(pool, ensemble=alone)
                     self.seconds[f"expert {expert}"] += solved

@@ -186,9 +186,12 @@ def test_backtest_of_a_table_alone_is_that_of_a_model_with_the_same_settings(fol
         (["plain.csv", "--horizon", 7, "--refit", "never"], "refit 'never': expected once or each"),
         (
             ["plain_model", "plain.csv", "--set", "model.width=8"],
-            "--preset, --config, --set: a model has its own",
+            "--preset, --config, --set, --experts: a model has its own",
         ),
-        (["plain_model", "plain.csv", "--preset", "best"], "--preset, --config, --set: a model has"),
+        (
+            ["plain_model", "plain.csv", "--preset", "best"],
+            "--preset, --config, --set, --experts: a model has",
+        ),
         (["plain.csv", "--horizon", 7, "--preset", "bets"], "preset 'bets': expected best, long"),
         (["none", "plain.csv"], "none: not a saved model: there is no such folder"),
         (["plain_model", "plain.csv", "--leaderboard"], "--leaderboard fits a table anew: leave out"),
@@ -222,7 +225,7 @@ def test_a_leaderboard_ranks_settings_experts_and_baselines_and_is_drawn(folder,
     assert wql == sorted(wql) and len(wql) > 15
     assert "forecaster " in lines[end] and "drew board.png" in lines
     names = set(pl.read_parquet("all.parquet")["model"])
-    assert len(names) == len(wql) and {"preset other", "experts", "expert ets", "ETS"} <= names
+    assert len(names) == len(wql) and {"preset other", "experts", "expert theta", "ETS"} <= names
     assert (folder / "board.png").read_bytes().startswith(b"\x89PNG")
 
 

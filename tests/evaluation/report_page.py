@@ -7,7 +7,7 @@ import polars as pl
 
 from forecaster.config import DataConfig
 from forecaster.evaluation.backtest import score_forecasts
-from forecaster.evaluation.comparison import BASELINES, MODEL
+from forecaster.evaluation.comparison import MODEL
 from forecaster.forecast.forecast import known_forecast
 from forecaster.panel.build import open_panel
 
@@ -79,7 +79,7 @@ def panel_of(n_series=5, rows=60, channels=("y",), seed=0, names=None, key="id",
     return open_panel(table, data)
 
 
-def backtest_of(panel, windows=3, horizon=4, noise=1.0, shift=0.0, baselines=BASELINES, seed=1):
+def backtest_of(panel, windows=3, horizon=4, noise=1.0, shift=0.0, seed=1):
     """Forecasts that are the truth with some noise, scored beside baselines."""
     rng = np.random.default_rng(seed)
     ends = panel.indptr[1:] - 1
@@ -93,4 +93,4 @@ def backtest_of(panel, windows=3, horizon=4, noise=1.0, shift=0.0, baselines=BAS
         quantiles = middle[..., None] + max(noise, 0.1) * spread
         series = np.arange(panel.n_series)
         said.append({MODEL: known_forecast(panel, series, cutoff, quantiles, LEVELS)})
-    return score_forecasts(said, baselines)
+    return score_forecasts(said)

@@ -12,20 +12,19 @@ import pytest
 from forecast import tiny
 
 import forecaster as fc
-from forecaster.config import DataConfig
+from forecaster.config import Config, DataConfig, ModelConfig
 from forecaster.evaluation.backtest import rolling_cutoffs, run_backtest, score_forecasts
 from forecaster.evaluation.bootstrap import Skill
 from forecaster.evaluation.comparison import (
-    BASELINES,
-    CHEAP_BASELINES,
+    EXPERT_OF,
     MODEL,
     NAIVE,
-    RIDGE,
     compare_with_naive,
     name_better_models,
     tally_models,
 )
 from forecaster.evaluation.error_scales import Scales
+from forecaster.fitting.no_fit import baseline_models
 from forecaster.forecast.predictor import Predictor
 from forecaster.panel.build import open_panel
 from forecaster.runs.console import Screen
@@ -164,7 +163,7 @@ def test_every_cell_is_counted_once_and_has_its_truth():
 
 def test_seasonal_naive_is_always_in_the_table_with_its_own_scores():
     backtest = _backtest()
-    everyone = [MODEL, *BASELINES, RIDGE]
+    everyone = [MODEL, *EXPERT_OF]
     assert list(backtest.scores) == everyone == backtest.summary["model"].to_list()
     value = {(store, day): sales for store, day, sales in tiny.plain().rows()}
     errors = [
@@ -175,8 +174,9 @@ def test_seasonal_naive_is_always_in_the_table_with_its_own_scores():
     ]
     assert backtest.scores[NAIVE]["MAE"] == pytest.approx(np.mean(errors), rel=1e-5)
     assert backtest.scores[NAIVE]["skill"] == 0.0
-    columns = ["MAE", "RMSE", "MSE", "MASE", "RMSSE", "sMAPE", "WQL", "SQL", "CRPS_quantiles", "bias"]
-    columns += ["coverage_80", "width_80", "skill", "skill_low", "skill_high"]
+    columns = ["MAE", "RMSE", "MSE", "MASE", "RMSSE", "sMAPE", "WAPE"]
+    columns += ["WQL", "SQL", "CRPS_quantiles", "bias"]
+    columns += ["coverage_80", "width_80", "interval_score_80", "skill", "skill_low", "skill_high"]
     columns += ["coverage_80_ties", "coverage_80_ties_low", "coverage_80_ties_high"]
     assert list(backtest.scores[MODEL]) == columns
     shown = ["model", "MAE", "RMSE", "MASE", "sMAPE", "WQL", "coverage_80", "skill"]
@@ -209,10 +209,22 @@ def test_a_history_too_short_to_refit_on_is_refused_with_the_cutoff():
         tiny.plain_model().backtest(tiny.plain(), windows=14, quiet=True)
 
 
-def _scored_by(forecast_at, windows=2, baselines=CHEAP_BASELINES):
-    panel = open_panel(tiny.plain(), DataConfig())
+def _scored_by(forecast_at, windows=2):
+    panel = open_panel(tiny.plain(), DataConfig(), schema=tiny.plain_model().artifact.schema)
     cutoffs = rolling_cutoffs(panel, windows, 7)
-    return run_backtest(cutoffs, lambda some: ({MODEL: forecast_at(one)} for one in some), baselines)
+    return run_backtest(
+        cutoffs, lambda some: ({MODEL: forecast_at(one), **_baselines(panel, one)} for one in some)
+    )
+
+
+def _baselines(panel, cutoff):
+    """Naive, drift and ETS at a cutoff."""
+    config = Config(
+        horizon=7,
+        model=ModelConfig(quantile_levels=tiny.plain_model().artifact.plan.model.quantile_levels),
+    )
+    models = baseline_models(panel.until(cutoff), config)
+    return {name: Predictor(model).forecast_at(panel, cutoff) for name, model in models.items()}
 
 
 def test_a_model_that_loses_to_seasonal_naive_is_said_to_lose():
@@ -230,7 +242,7 @@ def test_a_model_that_loses_to_seasonal_naive_is_said_to_lose():
     interval = f"95 % interval {bounds[0]:.1f} to {bounds[1]:.1f} %"
     said, better = backtest.verdict.split("; better than it: ")
     assert said == f"loses to seasonal naive: its WQL is {share:.1f} % higher ({interval})"
-    best = min(CHEAP_BASELINES[1:], key=lambda name: backtest.scores[name]["WQL"])
+    best = min(("naive", "drift", "ETS"), key=lambda name: backtest.scores[name]["WQL"])
     over = [100 * share for share in backtest.skill(best, MODEL)]
     bounds = f"95 % interval {over[1]:.1f} to {over[2]:.1f} %"
     assert better.startswith(f"{best} (WQL {over[0]:.1f} % lower, {bounds}), ")
@@ -315,7 +327,8 @@ def test_a_loss_to_naive_at_lead_1_is_said_where_enough_forecasts_show_it(cutoff
         quantiles = np.repeat(one.actual[..., None], 9, axis=-1)
         quantiles[:, 0] += moved
         made.append({MODEL: replace(one, quantiles=quantiles)})
-    verdict = score_forecasts(made, CHEAP_BASELINES).verdict
+        made[-1] |= _baselines(panel, int(one.cutoff[0]))
+    verdict = score_forecasts(made).verdict
     sales = {(store, day): value for store, day, value in table.rows()}
     missed = [
         abs(value - sales[store, tiny.day((day - tiny.day(0)).days - 1)])
@@ -339,7 +352,7 @@ def test_medians_that_add_up_to_far_from_the_actuals_are_said_to(share, said):
         ):
             quantiles = np.repeat(share * one.actual[..., None], 9, axis=-1)
             made.append({MODEL: replace(one, quantiles=quantiles)})
-        return score_forecasts(made, CHEAP_BASELINES).verdict
+        return score_forecasts(made).verdict
 
     line = f"; its forecasts (medians) add up to {said} of the actuals"
     assert line in verdict(tiny.plain()) if said else "add up" not in verdict(tiny.plain())

@@ -13,7 +13,7 @@ from forecast import tiny
 import forecaster as fc
 from forecaster.api import _presets
 from forecaster.config import config_from
-from forecaster.evaluation.comparison import BASELINES, MODEL, NAIVE
+from forecaster.evaluation.comparison import EXPERT_OF, MODEL, NAIVE
 from forecaster.evaluation.report import render_report
 from forecaster.fitting.experts.pool import fit_experts
 from forecaster.fitting.fit import resolve
@@ -66,7 +66,7 @@ def test_experts_forecast_as_in_a_fit_of_their_own():
     cutoffs = [int(one.cutoff[0]) for one in board.forecasts]
     seen = panel.until(cutoffs[0])
     plan, split = resolve(seen, config)
-    for only in (None, "seasonal_naive", "linear"):
+    for only in (None, "seasonal_mean", "theta"):
         predictor = Predictor(fit_experts(seen, plan, split, only))
         for cutoff, beside in zip(cutoffs, board.baselines, strict=True):
             found = beside[f"expert {only}" if only else "experts"]
@@ -76,8 +76,9 @@ def test_experts_forecast_as_in_a_fit_of_their_own():
 def test_all_rows_are_scored_over_the_same_cells_and_ranked_by_wql():
     board, table = _board(), _board().summary
     experts = [name for name in board.scores if name.startswith("expert ")]
-    assert {"expert ets", "expert linear", "expert growing_season"} <= {*experts}
-    assert {*board.scores} == {MODEL, PRESET, "no fit", "experts", *experts, *BASELINES}
+    assert {"expert theta", "expert growing_season"} <= {*experts}
+    assert not {f"expert {name}" for name in EXPERT_OF.values()} & {*experts}
+    assert {*board.scores} == {MODEL, PRESET, "no fit", "experts", *experts, *EXPERT_OF}
     assert (board.scored, board.unscored) == (2 * 3 * 7 - 2, 2)
     for name, one in board.tallies.items():
         cells = board.tallies[MODEL].windows["cells"]
@@ -92,7 +93,7 @@ def test_all_rows_are_scored_over_the_same_cells_and_ranked_by_wql():
         gain, *bounds = board.skill(name, MODEL)
         assert (excess, high, low) == pytest.approx((-gain, *(-bound for bound in bounds)))
     seconds = dict(zip(table["model"], table["seconds"], strict=True))
-    assert seconds["expert naive"] > seconds["naive"]
+    assert seconds["expert theta"] > seconds["seasonal naive"]
 
 
 def test_a_leaderboard_fits_a_narrow_console_a_picture_and_a_page(undrawn):

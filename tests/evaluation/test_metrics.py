@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from utilsforecast import losses
 
-from forecaster.evaluation import baselines, bootstrap, error_scales, ets, metrics, report_data
+from forecaster.evaluation import baselines, bootstrap, error_scales, metrics, report_data
 from forecaster.evaluation.error_scales import Histories, Scales, scales_at
 from forecaster.evaluation.metrics import concatenate, tally
 
@@ -45,12 +45,14 @@ def _by_definition(actual, quantiles, scales, paths):
         "MASE": textbook.mase(y, median, scales.mase),
         "RMSSE": textbook.rmsse(y, median, scales.rmsse),
         "sMAPE": textbook.smape(y, median),
+        "WAPE": textbook.wape(y, median),
         "WQL": textbook.wql(y, q, LEVELS),
         "SQL": textbook.sql(y, q, LEVELS, scales.mase),
         "CRPS_quantiles": np.nanmean(textbook.pinball(y, q, LEVELS)),
         "bias": textbook.bias(y, median),
         "coverage_80": textbook.coverage(y, low, high),
         "width_80": textbook.width(y, low, high),
+        "interval_score_80": textbook.interval_score(y, low, high, 0.8),
         "CRPS": textbook.crps(y, paths.transpose(0, 3, 2, 1)),
     }
 
@@ -62,7 +64,7 @@ def _same(found, wanted):
 
 
 def test_the_examples_in_the_docstrings_hold():
-    for module in (metrics, error_scales, baselines, ets, bootstrap, report_data):
+    for module in (metrics, error_scales, baselines, bootstrap, report_data):
         found = doctest.testmod(module)
         assert found.attempted and not found.failed
 
@@ -109,6 +111,17 @@ def test_where_nothing_is_scored_every_metric_is_nan(problem):
     found = tally(np.full_like(actual, np.nan), quantiles, LEVELS, scales).overall()
     empty = tally(actual[:0], quantiles[:0], LEVELS, scales.select(slice(0, 0))).overall()
     assert np.isnan([*found.values(), *empty.values()]).all()
+
+
+def test_a_model_without_some_levels_has_the_metrics_of_its_own_ones_alone(problem):
+    actual, quantiles, scales, _ = problem
+    whole = tally(actual, quantiles, LEVELS, scales).overall()
+    point = np.full_like(quantiles, np.nan)
+    point[..., 1] = quantiles[..., 1]
+    found = tally(actual, point, LEVELS, scales).overall()
+    of_quantiles = {"WQL", "SQL", "CRPS_quantiles", "coverage_80", "width_80", "interval_score_80"}
+    for name, value in whole.items():
+        assert np.isnan(found[name]) if name in of_quantiles else found[name] == value, name
 
 
 def test_a_missing_forecast_of_an_actual_is_a_fault(problem):

@@ -9,7 +9,7 @@ from evaluation import textbook_metrics as textbook
 
 from forecaster.config import DataConfig
 from forecaster.evaluation.baselines import seasonal_naive
-from forecaster.evaluation.comparison import NAIVE, baselines_at, tally_models
+from forecaster.evaluation.comparison import NAIVE, seasonal_naive_at, tally_models
 from forecaster.evaluation.error_scales import Histories, scales_at
 from forecaster.panel.build import open_panel
 
@@ -69,8 +69,8 @@ def test_epf_gives_the_known_errors_of_seasonal_naive(market, mase, sql):
     rows = panel.n_rows
     cutoff = rows - 480 - 1 + 24 * np.arange(20)
     series = np.zeros(20, np.int64)
-    quantiles, scales, _ = baselines_at(panel, series, cutoff, 24, DECILES, [NAIVE])
+    naive, scales, _ = seasonal_naive_at(panel, series, cutoff, 24, DECILES)
     actual = panel.values[cutoff[:, None] + np.arange(1, 25), :1]
-    found = tally_models(actual, quantiles, DECILES, scales)[NAIVE].overall()
+    found = tally_models(actual, {NAIVE: naive}, DECILES, scales)[NAIVE].overall()
     assert found["MASE"] == pytest.approx(mase, abs=0.002)
     assert found["SQL"] == pytest.approx(sql, abs=0.002)

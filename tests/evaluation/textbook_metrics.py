@@ -18,6 +18,21 @@ def mae(y, f):
     return np.nanmean(np.abs(f - y))
 
 
+def wape(y, f):
+    """Σ|f − y| / Σ|y|."""
+    return np.nansum(np.abs(f - y)) / np.nansum(np.abs(y))
+
+
+def interval_score(y, low, high, nominal):
+    """(u − l) + 2/α·(l − y)·1[y < l] + 2/α·(y − u)·1[y > u], cell by cell (Gneiting and Raftery 2007)."""
+    scores = []
+    for value, lower, upper in zip(np.ravel(y), np.ravel(low), np.ravel(high), strict=True):
+        if not np.isnan(value):
+            outside = lower - value if value < lower else value - upper if value > upper else 0.0
+            scores.append(upper - lower + 2 / (1 - nominal) * outside)
+    return np.mean(scores)
+
+
 def mse(y, f):
     return np.nanmean((f - y) ** 2)
 

@@ -102,6 +102,8 @@ def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> ExpertPlan:
     lengths = _lengths(panel, horizon)
     columns = _drivers(panel)
     suitable = _suitable(panel, lengths, columns)
+    if requested and "ets" in requested:
+        suitable.add("ets")
     if unsuited := sorted(set(requested or ()) - suitable):
         raise ConfigError(
             f"model.experts {', '.join(unsuited)}: {panel.name} has no season or demand for it, or no positive "

@@ -31,7 +31,7 @@ from forecaster.config import Config, FitConfig, Plan
 from forecaster.errors import ConfigError, DataError, FitError, number_of
 from forecaster.evaluation.backtest import Backtest, rolling_cutoffs, run_backtest
 from forecaster.evaluation.class_scores import NETWORK
-from forecaster.evaluation.comparison import CHEAP_BASELINES, MODEL
+from forecaster.evaluation.comparison import MODEL
 from forecaster.evaluation.metrics import Scores
 from forecaster.fitting.classes import fit_classes, resolve_classes
 from forecaster.fitting.fit import fit_panel, resolve
@@ -142,7 +142,7 @@ class Evaluator:
         def forecasts(cutoffs: Sequence[int]) -> Iterator[dict[str, Forecast]]:
             return ({MODEL: forecast} for forecast in predictor.forecasts_at(panel, cutoffs))
 
-        return run_backtest(self.cutoffs, forecasts, CHEAP_BASELINES)
+        return run_backtest(self.cutoffs, forecasts)
 
     def _values(self, backtest: Backtest) -> Objectives:
         scores = backtest.scores[MODEL]
