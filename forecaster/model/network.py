@@ -30,7 +30,6 @@ from forecaster.model.layers import DecoderLayer, EncoderLayer
 from forecaster.model.sampling import NUM_SAMPLES, Prediction, prediction_from_paths, uniforms
 from forecaster.model.scaling import ContextScaler, Scale
 from forecaster.model.shortcuts import may_hold
-from forecaster.model.tails import GRID, at_levels
 from forecaster.model.trainable import Losses, MedianLoss, Trainable
 from forecaster.windows.batch import Batch, Inputs
 
@@ -88,18 +87,13 @@ class Network(Trainable):
         quantiles = self.head.quantiles(raw, memory.scale)
         if self.experts is not None:
             brief = self.brief(inputs)
-            mean = None
-            if may_hold(self.experts.intermittent):
-                levels = self.config.quantile_levels
-                mean = at_levels(quantiles, levels, GRID).clamp(min=0.0).mean(dim=-1)
-            if least == 1 and not may_hold(brief):
-                return Prediction(quantiles, mean, None)
+            if least == 1 and not (may_hold(brief) or may_hold(self.experts.intermittent)):
+                return Prediction(quantiles, None, None)
             weight = torch.where(brief, 0.0, self.network_weight[inputs.channel])
             weight = weight[:, None, :, None].to(quantiles.dtype)
             alone = self.of_experts(inputs, memory.scale)
-            if mean is not None and alone.mean is not None:
-                mean = torch.lerp(alone.mean, mean, weight[..., 0])
-            return Prediction(torch.lerp(alone.quantiles, quantiles, weight), mean, None)
+            # Nine levels of a network of weight 1 had 82 % of the sum of counts, the mean of experts 98 %.
+            return Prediction(torch.lerp(alone.quantiles, quantiles, weight), alone.mean, None)
         return Prediction(quantiles, None, None)
 
     def losses(self, batch: Batch, loss: MedianLoss = "pinball") -> Losses:

@@ -28,7 +28,7 @@ TAIL = {0.9: 0.0, 0.95: 0.325, 0.975: 0.807, 0.99: 1.73, 0.995: 2.96, 0.999: 11.
 """Distance beyond the quantile of level 0.9, by level; learned with the weights (`forecaster/weights`). Of a
 normal distribution: 0.28, 0.53, 0.82, 1.01, 1.41."""
 
-GRID = tuple((place + 0.5) / 500 for place in range(500))
+GRID = tuple((place + 0.5) / 200 for place in range(200))
 """Levels whose quantiles have the mean: (n − ½) / N."""
 
 _normal = NormalDist().inv_cdf

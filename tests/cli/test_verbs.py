@@ -99,6 +99,23 @@ def test_predict_writes_every_row_once_keyed_in_the_tables_own_names(folder, she
     assert found.select("store", "date", "lead").rows() == keys
 
 
+def test_predict_takes_levels_and_refuses_wrong_ones_before_anything_is_written(folder, shell):
+    answer = shell(*PREDICT, "--levels", "80,95", "--quantiles", "0.05", "--out", "bands.csv")
+    assert answer.code == 0, answer.err
+    columns = pl.read_csv(folder / "bands.csv").columns
+    assert columns[5:] == ["forecast", "mean", "lo-80", "hi-80", "lo-95", "hi-95", "q0.05", "status"]
+    before = tiny.tree(folder)
+    for given, said in (
+        (("--levels", "80,100"), "levels 100: expected numbers above 0 and below 100"),
+        (("--quantiles", "x"), "quantiles x: expected numbers"),
+        (("--levels", "80,80"), "80 is given 2 times"),
+        (("--levels", "80", "--samples", 3), "--levels: a file of sample paths"),
+    ):
+        answer = shell(*PREDICT, *given, "--out", "wrong.csv")
+        assert answer.code == 2 and said in answer.err
+    assert tiny.tree(folder) == before
+
+
 def test_predict_without_a_file_prints_the_first_rows(folder, shell):
     answer = shell(*PREDICT, "--only", "c,b", "--plot", "new.png")
     assert answer.code == 0, answer.err
