@@ -102,8 +102,14 @@ def long(table: Table, root: Path) -> pl.DataFrame:
         frame = frame.select("unique_id", "ds", "y")
     frame = frame.rename(dict(zip(frame.columns, ("series", "time", "y"), strict=False)))
     names = frame["series"].unique(maintain_order=True)
-    chosen = names[np.unique(np.linspace(0, len(names) - 1, min(len(names), _SERIES)).astype(int)).tolist()]
-    return frame.filter(pl.col("series").is_in(chosen.implode())).select("series", "time", "y").drop_nulls()
+    chosen = names[
+        np.unique(np.linspace(0, len(names) - 1, min(len(names), _SERIES)).astype(int)).tolist()
+    ]
+    return (
+        frame.filter(pl.col("series").is_in(chosen.implode()))
+        .select("series", "time", "y")
+        .drop_nulls()
+    )
 
 
 def scored(table: Table, root: Path, fit: bool) -> Iterator[dict[str, Any]]:
@@ -123,10 +129,17 @@ def scored(table: Table, root: Path, fit: bool) -> Iterator[dict[str, Any]]:
         if fit and model is None:
             model = fc.fit(history, horizon, quiet=True, tracking=False)
         forecast = model.predict(history) if model else fc.predict(history, horizon)
-        after = frame.filter((pl.col("back") <= window * horizon) & (pl.col("back") > (window - 1) * horizon))
-        truths = {name: rows["y"].to_numpy() for (name,), rows in after.group_by("series", maintain_order=True)}
+        after = frame.filter(
+            (pl.col("back") <= window * horizon) & (pl.col("back") > (window - 1) * horizon)
+        )
+        truths = {
+            name: rows["y"].to_numpy()
+            for (name,), rows in after.group_by("series", maintain_order=True)
+        }
         keys = forecast.panel.keys["series"].to_list()
-        actual = np.array([truths[key].sum() if len(truths[key]) == horizon else np.nan for key in keys])
+        actual = np.array(
+            [truths[key].sum() if len(truths[key]) == horizon else np.nan for key in keys]
+        )
         for of, sums in totals(forecast, actual).items():
             found.setdefault(of, []).append(sums)
     for of, windows in found.items():
