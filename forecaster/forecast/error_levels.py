@@ -38,33 +38,30 @@ def measured_errors(artifact: Artifact, panel: Panel, since: int | None = None) 
     seen = last >= 0
     end = int(panel.time[last[seen]].max())
     least = max(horizon, _LEAST_HISTORY)
-    span = (
-        int(np.median((last - begin)[seen])) + 1 - least - horizon
-    )  # from the first cutoff to the last
+    longest = int(np.median((last - begin)[seen])) + 1  # steps of most series
+    span = longest - least - horizon  # from the first cutoff to the last
     if since is not None:
         span = min(span, int(calendar.steps(since, end)) - horizon)
     spacing = int(np.clip(span // (CUTOFFS - 1), 1, horizon))
-    cutoffs = max(0, min(CUTOFFS, span // spacing + 1))
-    cutoffs = min(cutoffs, _BYTES // horizon)
+    cutoffs = min(max(0, min(CUTOFFS, span // spacing + 1)), _BYTES // horizon)
     most = min(_PAIRS, _BYTES // (horizon * max(1, cutoffs)))
-    hashes = np.where(
-        panel.present & seen[:, None],
-        pair_hashes(panel, np.arange(panel.n_series)),
-        np.iinfo(np.int64).max,
-    )
-    chosen = np.argsort(hashes, axis=None, kind="stable")[:most]
-    chosen = np.sort(chosen[hashes.flat[chosen] < np.iinfo(np.int64).max])
-    series, channel = np.divmod(chosen, panel.n_channels)  # [K] each
-    times = calendar.shift(end, -horizon - spacing * np.arange(cutoffs))
+    series, channel = np.nonzero(panel.present & seen[:, None])
+    hashes = pair_hashes(panel, np.arange(panel.n_series))[series, channel]
+    chosen = np.sort(np.argsort(hashes)[:most])
+    series, channel, hashes = series[chosen], channel[chosen], hashes[chosen]  # [K] each
     counts = np.full((cutoffs, len(chosen), horizon), UNKNOWN, np.uint8)
     if cutoffs:
-        panel = panel.some(np.unique(series))
-        place = np.unique(series, return_inverse=True)[1]
-        panel = panel.reaching(np.full(panel.n_series, times[0]), horizon)
+        some, place = np.unique(series, return_inverse=True)
+        panel = panel.some(some)
+        # A series that ended long before has errors before its own end: at the common cutoffs it has none.
+        own = panel.time[panel.last_observed]
+        anchor = np.where((since is None) & (own < calendar.shift(end, -horizon)), own, end)
+        panel = panel.reaching(calendar.shift(anchor, -horizon), horizon)
         predictor = Predictor(artifact)
-        for number, time in enumerate(times.tolist()):
+        for number in range(cutoffs):
+            time = calendar.shift(anchor, -horizon - spacing * number)
             counts[number] = _counts(predictor, panel, time, least)[place, :, channel]
-    return ErrorLevels(counts, hashes.flat[chosen], spacing)
+    return ErrorLevels(counts, hashes, spacing)
 
 
 @dataclass(frozen=True)
@@ -81,8 +78,10 @@ class LaterErrors:
         return measured_errors(self.artifact, self.panel)
 
 
-def _counts(predictor: Predictor, panel: Panel, time: int, least: int) -> NDArray[np.uint8]:
-    """Returns [N, H, C] quantiles of `GRID` below the truth after one cutoff."""
+def _counts(
+    predictor: Predictor, panel: Panel, time: NDArray[np.int64], least: int
+) -> NDArray[np.uint8]:
+    """Returns [N, H, C] quantiles of `GRID` below the truth after one cutoff of each series."""
     artifact = predictor.artifact
     row = panel.row_at(time)
     series = np.flatnonzero(row - panel.indptr[:-1] + 1 >= least)
