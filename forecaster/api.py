@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from forecaster.forecast.detect import Anomalies
     from forecaster.forecast.explain import Explanation
     from forecaster.forecast.forecast import Forecast
+    from forecaster.forecast.totals import TotalRequest
     from forecaster.model.class_network import ClassEnsemble
     from forecaster.model.ensemble import Ensemble
     from forecaster.panel.findings import Finding
@@ -358,6 +359,8 @@ def predict(
     future: options.Future = None,
     covariates: options.Covariates = None,
     cutoff: options.Cutoff = "own",
+    samples: options.Samples = None,
+    seed: options.PathSeed = 0,
     only: options.Only = None,
     lower: options.Lower = None,
     upper: options.Upper = None,
@@ -384,7 +387,7 @@ def predict(
     check_levels(levels, quantiles)
     bounds = bounds_of(lower, upper, integer)
     model, panel = without_fit(data, horizon, future, covariates, cutoff, only, bounds, data_options)
-    asked: dict[str, Any] = {"levels": levels, "quantiles": quantiles}
+    asked: dict[str, Any] = {"samples": samples, "seed": seed, "levels": levels, "quantiles": quantiles}
     return model.predict(panel, cutoff=cutoff, progress=progress, only=only, **asked)
 
 
@@ -479,10 +482,14 @@ def without_fit(
 
     # It loads torch, so it is imported after all that is quickly refused.
     from forecaster.fitting.no_fit import described, unfitted
+    from forecaster.forecast.error_levels import LaterErrors
     from forecaster.forecast.source import coded
 
     artifact = unfitted(panel if time is None else panel.until(time), settings)
     panel = replace(coded(panel, artifact), notes=(*panel.notes, described(artifact)))
+    artifact = replace(
+        artifact, errors=LaterErrors(artifact, panel if time is None else panel.until(time))
+    )
     return Forecaster(artifact, settings.tracking), panel
 
 
@@ -878,6 +885,22 @@ def refuse(given: Mapping[str, object], task: str, advice: str = "leave it out")
         raise ConfigError(f"{', '.join(odd)}: {task} has no such option; {advice}")
 
 
+def total_request(
+    period: str | None, by: options.Columns | None, partial: bool
+) -> "TotalRequest | None":
+    """Returns the totals that options ask for; None = no totals.
+
+    Raises:
+        ConfigError: there is no such period, or no period for the groups.
+    """
+    if period is None:
+        refuse({"by": by, "sum_partial": partial or None}, "a forecast without --sum", "give --sum too")
+        return None
+    from forecaster.forecast.totals import TotalRequest
+
+    return TotalRequest.of(period, by, partial)
+
+
 def _check_model(path: str | Path) -> bool:
     """Returns whether this is an address in the registry; raises ArtifactError for no folder of a model."""
     from forecaster.forecast.model_folder import check_saved
@@ -1078,10 +1101,7 @@ class Forecaster(Model["Ensemble"]):
         cutoff: options.Cutoff = "own",
         horizon: options.FittedHorizon = None,
         progress: options.Progress = None,
-        samples: Annotated[
-            int | None,
-            Option("Sample paths to keep in `Forecast.samples`; they need an autoregressive decoder."),
-        ] = None,
+        samples: options.Samples = None,
         seed: options.PathSeed = 0,
         only: options.Only = None,
         *,
@@ -1122,10 +1142,17 @@ class Forecaster(Model["Ensemble"]):
         cutoff: options.Cutoff = "own",
         horizon: options.FittedHorizon = None,
         samples: Annotated[
-            int | None, Option("Write this many joint sample paths per series instead of quantiles.")
+            int | None,
+            Option(
+                "Write this many joint sample paths per series instead of quantiles; with `sum`, sum so many. "
+                "None = quantiles, or totals of 200 paths."
+            ),
         ] = None,
         seed: options.PathSeed = 0,
         only: options.Only = None,
+        sum: options.SumPeriod = None,
+        by: options.By = None,
+        sum_partial: options.SumPartial = False,
         parts: options.Parts = False,
         shard: options.Shard = None,
         devices: options.Devices = None,
@@ -1139,7 +1166,7 @@ class Forecaster(Model["Ensemble"]):
         device: options.Device = None,
         **data_options: Unpack[DataOptions],
     ) -> "BatchResult":
-        """Writes the forecast of every series of a table of any size to a file, in bounded memory.
+        """Writes the forecast of every series of a table of any size to a file, in bounded memory, or totals.
 
         The same call resumes one that was killed.
 
@@ -1152,21 +1179,25 @@ class Forecaster(Model["Ensemble"]):
             >>> model.predict_to("forecasts.parquet", "sales.store").report   # doctest: +SKIP
         """
         from forecaster.forecast.source import Source
-        from forecaster.forecast.task import ForecastTask
+        from forecaster.forecast.task import ForecastTask, TotalTask
+        from forecaster.forecast.totals import PATHS
         from forecaster.forecast.window import resolve_window
         from forecaster.runs.batch_predict import predict_to
 
         start = _date_text(cutoff, "cutoff")
         check_levels(levels, quantiles)
-        if samples is not None:
+        if samples is not None and sum is None:
             given = {"levels": levels, "quantiles": quantiles}
             refuse(given, "a file of sample paths (--samples)")
 
+        request = total_request(sum, by, sum_partial)
+
         def task_of(panel: "Panel") -> ForecastTask:
-            window = resolve_window(
-                self.artifact, panel, start, horizon, samples, seed, levels, quantiles
-            )
-            return ForecastTask(window)
+            kept = samples if request is None else None
+            window = resolve_window(self.artifact, panel, start, horizon, kept, seed, levels, quantiles)
+            if request is None:
+                return ForecastTask(window)
+            return TotalTask(window, request, PATHS if samples is None else samples)
 
         source = Source(data, future, covariates, data_options, only)
         how = (parts, shard, devices, restart, engine, overwrite, progress)

@@ -140,6 +140,23 @@ Quantiles = Annotated[
     float | Sequence[float] | None,
     Option("Further quantile levels between 0 and 1, as columns q0.05.", metavar="0.05,0.95"),
 ]
+Samples = Annotated[int | None, Option("Number of joint sample paths per series to keep. None = none.")]
+SumPeriod = Annotated[
+    str | None,
+    Option(
+        "Write totals instead, of calendar periods or of the whole horizon, with bands of summed sample paths. "
+        "None = no totals.",
+        metavar="W|MS|QS|horizon",
+    ),
+]
+By = Annotated[
+    Columns | None,
+    Option(
+        "Key columns and static covariates whose series are summed together, or all. None = each series "
+        "by itself."
+    ),
+]
+SumPartial = Annotated[bool, Option("Sum the rest of a group where some series have no forecast.")]
 PathSeed = Annotated[int, Option("Seed of the sample paths.", least=0)]
 Parts = Annotated[bool, Option("Keep one file per 1,024 series, in the folder PATH.parts.")]
 Shard = Annotated[

@@ -230,10 +230,6 @@ REFUSED = {
     "two tables": (["predict", "plain.csv", "plain.csv"], "plain.csv: not a saved model: it is a file"),
     "a model alone": (["predict", "model"], "Missing argument DATA: the table for the model model"),
     "a model in MLflow alone": (["detect", "models:/sales"], "the table for the model models:/sales"),
-    "paths": (
-        ["predict", "plain.csv", "--horizon", 7, "--samples", 9],
-        "--samples: a forecast without a",
-    ),
     "bounds of a model": (
         ["predict", "model", "plain.csv", "--lower", 0],
         "--lower: a saved model has",

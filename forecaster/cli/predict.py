@@ -18,6 +18,7 @@ from forecaster.options import DataOptions
 if TYPE_CHECKING:
     from forecaster.forecast.classification import Classification
     from forecaster.forecast.forecast import Forecast
+    from forecaster.forecast.totals import TotalRequest, Totals
     from forecaster.runs.batch_predict import BatchResult, Engine
 
 
@@ -43,14 +44,15 @@ def predict(
     Without a model, which is then made of the table at once, --horizon is required.
 
     Writes one row per (series, channel, lead), with quantiles, keyed in the table's own names; with
-    --samples one row per (series, channel, sample, lead). Memory stays bounded, and the same command
-    resumes one that was killed.
+    --samples one row per (series, channel, sample, lead), with --sum one per group and period. Memory stays
+    bounded, and the same command resumes one that was killed.
     """
     saved, table = results.model_and_table(model, data)
     tables, overwrite = (table, given["future"], given["covariates"]), given.pop("overwrite")
+    request = api.total_request(given["sum"], given["by"], given["sum_partial"])
     bounds = api.bounds_of(*(given.pop(name) for name in ("lower", "upper", "integer")))
     check_levels(given["levels"], given["quantiles"])
-    if given["samples"] is not None:
+    if given["samples"] is not None and request is None:
         asked = {name: given[name] for name in ("levels", "quantiles")}
         api.refuse(asked, "a file of sample paths (--samples)")
     results.check_files({PICTURES: plot}, tables, overwrite)
@@ -66,8 +68,6 @@ def predict(
         elsewhere = _engine(engine, address, given["devices"])
     loaded: api.Forecaster | api.Classifier
     if saved is None:
-        of_model = {"samples": given["samples"], "seed": given["seed"] or None}
-        api.refuse(of_model, "a forecast without a fit", "give a model and the table, or leave it out")
         loaded, given = results.without_fit(table, given["horizon"], given, **bounds)
     else:
         results.refuse_of_table(bounds)
@@ -78,11 +78,13 @@ def predict(
         given = results.refuse_options(given, "predict_to")
     with results.progress("predicting") as update:
         if out is None:
-            _print_first(loaded.predict(progress=update, **given), plot)
+            for name in ("sum", "by", "sum_partial"):
+                given.pop(name, None)
+            _print_first(loaded, request, plot, given | {"progress": update})
             return
         done = loaded.predict_to(out, engine=elsewhere, overwrite=overwrite, progress=update, **given)
     _print_outcome(done)
-    _print_parts(done, given.get("samples"))
+    _print_parts(done, given.get("samples") if request is None else None)
     if plot is not None:
         results.put(done.first(), None, plot)
 
@@ -97,17 +99,33 @@ def _early(model: Path, given: Mapping[str, Any]) -> dict[str, Any]:
     return {} if panel is None else {"data": panel, "future": None, "covariates": None}
 
 
-def _print_first(found: Forecast | Classification, plot: Path | None) -> None:
+def _print_first(
+    loaded: api.Forecaster | api.Classifier,
+    request: TotalRequest | None,
+    plot: Path | None,
+    given: dict[str, Any],
+) -> None:
     """Prints the first rows instead of writing a file."""
     from forecaster.forecast.parts import rows_of
+    from forecaster.forecast.totals import PATHS
     from forecaster.runs.console import Screen
 
+    found: Forecast | Classification | Totals
+    if request is None or isinstance(loaded, api.Classifier):
+        found = loaded.predict(**given)
+    else:
+        drawn = loaded.artifact.plan.model.decoder == "autoregressive"  # with the forecast
+        how = {"samples": given["samples"], "seed": given["seed"]}
+        given["samples"] = (given["samples"] or PATHS) if drawn else None
+        found = loaded.predict(**given).total(
+            request.period, request.by, partial=request.partial, **how
+        )
     Screen().print_rows(rows_of(found))
     _print_outcome(found)
     results.put(found, None, plot)
 
 
-def _print_outcome(done: BatchResult | Forecast | Classification) -> None:
+def _print_outcome(done: BatchResult | Forecast | Classification | Totals) -> None:
     from forecaster.runs.console import Screen
 
     said = [one for one in done.findings if one.severity == "warning" or one.rule == "resample"]

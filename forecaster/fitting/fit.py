@@ -15,7 +15,7 @@ from forecaster.config import Config, Plan, required_horizon
 from forecaster.fitting.experts.levels import learn_levels
 from forecaster.fitting.experts.linear_settings import choose_linear
 from forecaster.fitting.experts.pool import pool_settings, smallest
-from forecaster.fitting.held_out import calibrated, mean_weights, validation_scores
+from forecaster.fitting.held_out import calibrated, mean_weights, validation_scores, with_errors
 from forecaster.fitting.members import Trainings, curves_of, member_metrics, trains_network
 from forecaster.fitting.mixture import choose_ensemble_weights, choose_network_weights, experts_alone
 from forecaster.fitting.plan import first_plan, network_width
@@ -101,6 +101,9 @@ def fit_panel(
         )
         with context.reporter.stage("calibrating quantiles"):
             artifact = calibrated(artifact, panel, split)
+        if context.errors:
+            with context.reporter.stage("measuring errors at earlier cutoffs"):
+                artifact = with_errors(artifact, panel, split)
         metrics = artifact.metrics | member_metrics(members, weights)
         metrics["attention_steps"] = trainings.tuning_steps
         metrics |= mean_weights(artifact.ensemble, trainings.store, split)

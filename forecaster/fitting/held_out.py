@@ -12,12 +12,14 @@ import torch
 from forecaster.config import Config, ModelConfig, Plan
 from forecaster.evaluation.backtest import score_forecasts
 from forecaster.evaluation.comparison import MODEL, RIDGE
-from forecaster.fitting.mixture import mean_weight
+from forecaster.fitting.mixture import experts_alone, mean_weight
 from forecaster.fitting.no_fit import baseline_models
 from forecaster.fitting.train import TrainingContext
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.calibrate import CalibrationSet, calibrate, tail_factor, with_factors
+from forecaster.forecast.error_levels import measured_errors
 from forecaster.forecast.forecast import known_forecast
+from forecaster.forecast.paths import FEWEST
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.ensemble import Ensemble
 from forecaster.panel.panel import Panel
@@ -51,6 +53,18 @@ def calibrated(artifact: Artifact, panel: Panel, split: Split) -> Artifact:
         ensemble=artifact.ensemble.with_factors(applied, tail_factor(moved, levels)),
         metrics=artifact.metrics | {"calibration": effect},
     )
+
+
+def with_errors(artifact: Artifact, panel: Panel, split: Split) -> Artifact:
+    """Returns the artifact with its errors at earlier cutoffs; on held-out rows where a network has learned."""
+    if artifact.plan.model.decoder == "autoregressive":
+        return artifact
+    panel = panel.until(split.end)
+    if not experts_alone(artifact.ensemble.networks):
+        errors = measured_errors(artifact, panel, split.split)
+        if errors.cutoffs >= FEWEST:
+            return replace(artifact, errors=errors)
+    return replace(artifact, errors=measured_errors(artifact, panel))
 
 
 def uncalibrated(plan: Plan) -> str | None:

@@ -55,6 +55,8 @@ class TrainingContext:
     compiled: bool = False
     """Compile the training loss with torch."""
     reporter: Reporter = SILENT
+    errors: bool = True
+    """Keep errors at earlier cutoffs, which sample paths are ordered by."""
 
 
 NO_CONTEXT = TrainingContext()

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from typing_extensions import TypeIs, TypeVar
 
 from forecaster.config import Config, Plan, TrackingConfig
+from forecaster.forecast.paths import Measurable
 from forecaster.model.class_network import ClassEnsemble
 from forecaster.model.embedding import Shape
 from forecaster.model.ensemble import Ensemble
@@ -43,6 +44,9 @@ class Artifact(Generic[Kind]):
     """Of its panel."""
     series_hashes: NDArray[np.int64] | None = None
     """[N, 4] of `classification.series_hashes`, of a classifier; None = fitted before they were kept."""
+    errors: Measurable | None = None
+    """Errors at earlier cutoffs, which order sample paths; None = of a classifier, of a decoder that draws
+    paths itself, or fitted before they were kept."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """Validation scores and loss curves."""
     versions: dict[str, str] = field(default_factory=dict)

@@ -26,7 +26,7 @@ from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.plots import figure_svg
 from forecaster.forecast.result import Result
 from forecaster.forecast.runner import Progress, Runner, batch_size
-from forecaster.forecast.task import Totals
+from forecaster.forecast.task import BatchCounts
 from forecaster.forecast.writer import html_page, write_drawing
 from forecaster.model.class_network import ClassEnsemble
 from forecaster.panel.audit import audit_panel
@@ -173,11 +173,14 @@ class ClassTask:
     def terms(self, panel: Panel) -> dict[str, Any]:
         return {}
 
-    def report(self, panel: Panel, totals: Totals, findings: Sequence[Finding]) -> str:
+    def report(self, panel: Panel, totals: BatchCounts, findings: Sequence[Finding]) -> str:
         return predictions_line(totals.series, totals.rows, "", totals.lost)
 
-    def none_predicted(self, panel: Panel, totals: Totals) -> None:
+    def none_predicted(self, panel: Panel, totals: BatchCounts) -> None:
         """Returns no error: a table without values has no classes, and says so in `status`."""
+
+    def indivisible(self, panel: Panel) -> str:
+        return ""
 
 
 class ClassPredictor:

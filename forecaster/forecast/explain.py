@@ -27,7 +27,8 @@ from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.card import network_line
 from forecaster.forecast.expert_weights import ExpertWeights, expert_weights, network_shares
 from forecaster.forecast.forecast import COLD, Forecast
-from forecaster.forecast.predictor import Predictor, path_keys
+from forecaster.forecast.paths import path_keys
+from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.writer import write_drawing
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.hardware import spare_threads

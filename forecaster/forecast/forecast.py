@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.arguments import typed
-from forecaster.errors import ConfigError, DataError
+from forecaster.errors import ConfigError, DataError, check_count
 from forecaster.forecast.bands import Columns, further_levels, quantile_columns, without_levels
 from forecaster.forecast.result import Result
 from forecaster.panel.findings import Finding
@@ -27,8 +27,12 @@ from forecaster.panel.panel import NO_TIME, Only, Panel
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from forecaster.forecast.paths import PathSource
+    from forecaster.forecast.totals import Totals
     from forecaster.panel.frames import AnyFrame
 
+_BLOCK = 256  # forecasts whose paths are drawn at a time
+_NO_PATHS = "this forecast has no sample paths: request them, predict(samples=200)"
 COLD = "cold"
 """Status of a forecast of a series without history."""
 
@@ -59,6 +63,8 @@ class Forecast(Result):
     """[N, H, C] data units, NaN = no forecast; None where the model has no mean."""
     paths: NDArray[np.float64] | None = None
     """[N, S, H, C] sample paths, data units, NaN = no forecast; None unless requested."""
+    source: PathSource | None = None
+    """Draws sample paths; None where the model has none, or its decoder draws them itself."""
     findings: tuple[Finding, ...] = ()
     """What the audit of the table found, worst first."""
     columns: Columns = ()
@@ -101,8 +107,23 @@ class Forecast(Result):
             ConfigError: no paths were drawn.
         """
         if self.paths is None:
-            raise ConfigError("this forecast has no sample paths: request them, predict(samples=200)")
+            raise ConfigError(_NO_PATHS)
         return self._keyed({"value": self.paths}, numbered=True)
+
+    def draw(self, count: int, seed: int = 0) -> NDArray[np.float64]:
+        """Returns [N, S, H, C] sample paths in data units: those that were kept, else so many new ones.
+
+        Raises:
+            ConfigError: the model has none.
+        """
+        if self.paths is not None:
+            return self.paths
+        if self.source is None:
+            raise ConfigError(
+                f"{_NO_PATHS}; a model without errors at earlier cutoffs is to be fitted again: forecaster fit "
+                "TABLE --out MODEL"
+            )
+        return self.source.draw(self, count, seed)
 
     def _keyed(self, values: Mapping[str, NDArray[Any]], numbered: bool = False) -> PolarsFrame:
         """Returns the rows of arrays [N, S, H, C]; `numbered` = with the number of the sample."""
@@ -116,13 +137,60 @@ class Forecast(Result):
             sample = np.repeat(np.arange(samples, dtype=np.int32), horizon)
             columns["sample"] = np.tile(sample, n * channels)
         columns |= {name: cells.transpose(0, 3, 1, 2).reshape(-1) for name, cells in values.items()}
-        columns["status"] = np.repeat(np.array(self.status, dtype=object), samples * horizon)
+        status = np.array(self.status, dtype=object)
+        if numbered and self.source is not None and (scarce := self.source.scarce):
+            status[status == "ok"] = f"ok, {scarce}"
+        columns["status"] = np.repeat(status, samples * horizon)
         return self.panel.frame(
             np.repeat(self.series, each),
             np.repeat(self.time, channels * samples, axis=0).reshape(-1),
             cutoff=np.repeat(self.cutoff, each),
             **columns,
         )
+
+    @typed
+    def total(
+        self,
+        sum: str,
+        by: str | Sequence[str] | None = None,
+        *,
+        samples: int | None = None,
+        seed: int = 0,
+        partial: bool = False,
+    ) -> Totals:
+        """Returns the forecasts summed over periods, with bands of summed sample paths.
+
+        Args:
+            sum: W (weeks from Monday to Sunday), MS, QS or another period, or "horizon".
+            by: key columns and static covariates of the groups, or "all"; None = each series by itself.
+            samples: paths to sum, where none were kept; None = 200.
+            seed: of the paths.
+            partial: sum the rest of a group where some of its series have no forecast.
+
+        Raises:
+            ConfigError: the model draws no paths, or the table has no such columns or periods.
+            DataError: a column is named like one of the result.
+
+        Example:
+            >>> model.predict("sales.csv").total("W", by="region").frame   # doctest: +SKIP
+        """
+        from forecaster.forecast.totals import PATHS, TotalRequest, totals_of
+
+        check_count(samples or PATHS, "samples", " paths")
+        request = TotalRequest.of(sum, by, partial)
+        request.check(self.panel)
+        parts = (self.between(start, start + _BLOCK) for start in range(0, len(self.time), _BLOCK))
+        return replace(
+            totals_of(self.panel, parts, request, samples or PATHS, seed), findings=self.findings
+        )
+
+    def between(self, first: int, last: int) -> Forecast:
+        """Returns some neighbouring forecasts."""
+        names = ("series", "cutoff", "time", "quantiles", "further", "actual", "mean", "paths")
+        parts: dict[str, Any] = {name: getattr(self, name) for name in names}
+        parts = {name: part[first:last] for name, part in parts.items() if part is not None}
+        channels = self.panel.n_channels
+        return replace(self, **parts, status=self.status[first * channels : last * channels])
 
     @property
     def samples(self) -> AnyFrame:

@@ -62,7 +62,7 @@ class PartRecord:
 
 @dataclass(frozen=True)
 class PartitionJob:
-    """What a process needs to make parts. Block k holds series k · BLOCK and the following."""
+    """What a process needs to make parts. Block k holds series k · block and the following."""
 
     parts: str
     """Folder of the parts."""
@@ -72,15 +72,17 @@ class PartitionJob:
     """For other processes a store."""
     model: str = ""
     """Folder of the model, for other processes."""
+    block: int = BLOCK
+    """Series of a block."""
 
     @property
     def n_blocks(self) -> int:
         """Parts of the whole result."""
-        return -(-self.n_series // BLOCK)
+        return -(-self.n_series // self.block)
 
     def series_of(self, number: int) -> tuple[int, int]:
         """Returns the first series of a block, and the one after its last."""
-        return number * BLOCK, min((number + 1) * BLOCK, self.n_series)
+        return number * self.block, min((number + 1) * self.block, self.n_series)
 
     def opened(self, device: str = "cpu", lanes: int | None = None) -> tuple[Predict, Panel]:
         """Returns what predicts on a device and the panel; `lanes` = concurrent batches."""

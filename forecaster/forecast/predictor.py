@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from hashlib import blake2b
 from itertools import groupby
 
 import numpy as np
@@ -21,6 +20,7 @@ from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.bands import UNSCALED, Columns, Levels, further_levels, is_far
 from forecaster.forecast.forecast import COLD, Forecast, joined, none_forecast
 from forecaster.forecast.future import audited
+from forecaster.forecast.paths import PathSource, path_keys
 from forecaster.forecast.runner import BLOCK, Progress, Runner, batch_size
 from forecaster.forecast.window import ForecastWindow, Leads, locate_leads, resolve_window
 from forecaster.model.sampling import NUM_SAMPLES, Prediction
@@ -31,7 +31,6 @@ from forecaster.windows.index import Int64
 from forecaster.windows.store import WindowStore
 
 _PATHS = 8192  # sample paths of a batch
-_BETWEEN = "\x1f"  # the unit separator: no key holds it
 
 
 class Predictor:
@@ -63,7 +62,7 @@ class Predictor:
             horizon: leads; None = as trained. Fewer are an exact prefix, more need an autoregressive
                 decoder.
             progress: called after each block of series.
-            num_samples: sample paths to keep, which need an autoregressive decoder.
+            num_samples: sample paths to keep.
             seed: of the sample paths.
             only: names of the series to forecast.
             levels: central bands, percent, in place of the fitted quantiles.
@@ -154,7 +153,16 @@ class Predictor:
             for leads, window in some:
                 own = slice(begin, begin := begin + len(leads.chosen))
                 part = Prediction(*(None if part is None else part[own] for part in predicted))  # type: ignore[arg-type]
-                yield leads, self._keyed(leads, window, part)
+                yield leads, self._with_paths(self._keyed(leads, window, part), window)
+
+    def _with_paths(self, forecast: Forecast, window: ForecastWindow) -> Forecast:
+        """Returns a forecast with its sample paths where these are wanted, and with what draws them."""
+        if self.artifact.errors is None:
+            return forecast
+        forecast = replace(forecast, source=PathSource(self.artifact.errors, self._runner.ensemble))
+        if window.num_samples is None:
+            return forecast
+        return replace(forecast, paths=forecast.draw(window.num_samples, window.seed))
 
     def quantiles(
         self, panel: Panel, series: Int64, cutoff: Int64, leads: int | None = None
@@ -267,18 +275,3 @@ def _rounded(cells: NDArray[np.float64], width: NDArray[np.float64]) -> NDArray[
     sensible = np.abs(digits) < 40
     unit = 10.0 ** np.where(sensible, digits, 0)
     return np.where(sensible, np.round(cells * unit) / unit, cells)
-
-
-def path_keys(panel: Panel, series: Int64, cutoff: Int64, seed: int) -> Int64:
-    """Returns [N] random keys of sample paths: a hash of seed, series and cutoff.
-
-    So paths are the same on every machine and beside whatever other windows. A single series without a
-    key has no name in it, whatever its file's is.
-    """
-    names = [_BETWEEN.join(str(part) for part in row) for row in panel.keys.rows()] or [""]
-    windows = zip(series.tolist(), cutoff.tolist(), strict=True)
-    hashes = [
-        blake2b(f"{seed}{_BETWEEN}{time}{_BETWEEN}{names[number]}".encode(), digest_size=8).digest()
-        for number, time in windows
-    ]
-    return np.frombuffer(b"".join(hashes), dtype="<i8").astype(np.int64)

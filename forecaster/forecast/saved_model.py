@@ -4,6 +4,7 @@
     plan.json                 the resolved settings
     member-00.safetensors …   weights, each with its sha256 in the contract
     calibration.safetensors   conformal factors, where quantiles are calibrated
+    errors.safetensors        errors at earlier cutoffs, which order sample paths
     series.safetensors        hashes of the series of the fit, of a classifier
     metrics.json, card.md     validation scores and loss curves; the same for people
 
@@ -37,6 +38,7 @@ from forecaster.files import atomic_folder
 from forecaster.forecast.artifact import Artifact, declared_shape
 from forecaster.forecast.card import model_card
 from forecaster.forecast.model_folder import CONTRACT, FILES, METRICS, PLAN, check_saved
+from forecaster.forecast.paths import GRID, UNKNOWN, ErrorLevels
 from forecaster.model.class_network import ClassEnsemble, ClassNetwork
 from forecaster.model.embedding import Shape
 from forecaster.model.ensemble import Ensemble
@@ -48,6 +50,7 @@ from forecaster.panel.schema import Schema
 FORMAT = 8
 """The format this version writes and reads."""
 _CALIBRATION, _FACTORS = "calibration.safetensors", "factors"
+_ERRORS, _COUNTS = "errors.safetensors", "counts"
 _SERIES, _HASHES = "series.safetensors", "hashes"
 _LAST_READERS = {
     1: "e917b4f",
@@ -82,6 +85,12 @@ def save_artifact(artifact: Artifact[Any], path: str | Path) -> None:
         if (hashes := artifact.series_hashes) is not None:
             file = _write_tensors(folder, _SERIES, {_HASHES: torch.from_numpy(hashes)})
             series = file | {"count": len(hashes)}
+        errors = None
+        if artifact.errors is not None:
+            kept = artifact.errors.measured
+            tensors = {_COUNTS: torch.from_numpy(kept.counts), _HASHES: torch.from_numpy(kept.hashes)}
+            errors = _write_tensors(folder, _ERRORS, tensors) | {"spacing": kept.spacing}
+            errors |= {"cutoffs": len(kept.counts), "count": len(kept.hashes)}
         files = [
             _write_tensors(folder, f"member-{number:02d}.safetensors", member.state_dict())
             for number, member in enumerate(members)
@@ -96,6 +105,7 @@ def save_artifact(artifact: Artifact[Any], path: str | Path) -> None:
             if factors is None
             else _write_tensors(folder, _CALIBRATION, {_FACTORS: factors}),
             "tail_factor": tail_factor,
+            "errors": errors,
             "series": series,
             "trained_until": artifact.trained_until,
             "data": artifact.data,
@@ -165,6 +175,7 @@ def load_artifact(path: str | Path) -> Artifact[Ensemble] | Artifact[ClassEnsemb
         data=contract.data,
         fingerprint=contract.fingerprint,
         series_hashes=None if contract.series is None else _load_hashes(folder, contract.series),
+        errors=None if contract.errors is None else _load_errors(folder, contract.errors, shape),
         metrics=metrics,
         versions=contract.versions,
         parent=stored.get("parent"),
@@ -199,6 +210,11 @@ class _SeriesFile(_TensorFile):
     count: int = Field(ge=0, le=1 << 32)
 
 
+class _ErrorsFile(_SeriesFile):
+    cutoffs: int = Field(ge=0, le=1 << 16)
+    spacing: int = Field(ge=1, le=1 << 32)
+
+
 class _Parent(_Stored):
     data: str
     fingerprint: str
@@ -214,6 +230,7 @@ class _Contract(_Stored):
     weights: tuple[Annotated[float, Field(ge=0)], ...] | None = None  # None = all alike
     calibration: _TensorFile | None = None
     tail_factor: float | None = Field(None, gt=0, le=100)
+    errors: _ErrorsFile | None = None
     series: _SeriesFile | None = None
     trained_until: int = Field(ge=-(1 << 62), le=1 << 62)
     data: str = "unknown"
@@ -345,6 +362,25 @@ def _load_hashes(folder: Path, stored: _SeriesFile) -> NDArray[np.int64]:
             f"{stored.count} series)"
         )
     return hashes.numpy()
+
+
+def _load_errors(folder: Path, stored: _ErrorsFile, shape: Shape) -> ErrorLevels:
+    expected = (stored.cutoffs, stored.count, shape.horizon)
+    numbers = 2 * stored.count + math.prod(expected) // _FLOAT
+    tensors = _read_tensors(folder, stored, numbers, "a fit to this table", _COUNTS)
+    counts, hashes = tensors.get(_COUNTS), tensors.get(_HASHES)
+    if (
+        counts is None
+        or hashes is None
+        or (counts.shape, counts.dtype) != (expected, torch.uint8)
+        or (hashes.shape, hashes.dtype) != ((stored.count,), torch.int64)
+        or bool(((counts > len(GRID)) & (counts != UNKNOWN)).any())
+    ):
+        raise ArtifactError(
+            f"{folder / stored.file}: does not fit its contract (expected uint8 counts of {expected[0]} "
+            f"cutoffs, {expected[1]} series and {expected[2]} leads, and a hash of each series)"
+        )
+    return ErrorLevels(counts.numpy(), hashes.numpy(), stored.spacing)
 
 
 def _write_tensors(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> dict[str, str]:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from forecaster.errors import DataError
 from forecaster.forecast.artifact import Artifact
-from forecaster.forecast.forecast import Forecast, none_forecast, outcome
+from forecaster.forecast.forecast import none_forecast, outcome
 from forecaster.forecast.future import audited
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.result import Predicted
-from forecaster.forecast.window import ForecastWindow
+from forecaster.forecast.runner import BLOCK
+from forecaster.forecast.totals import TotalRequest, totals_of
+from forecaster.forecast.window import ForecastWindow, check_samples
 from forecaster.panel.findings import Finding
 from forecaster.panel.panel import Only, Panel
 
 
-class Totals(NamedTuple):
+class BatchCounts(NamedTuple):
     """What a batch prediction wrote."""
 
     series: int
@@ -41,11 +43,14 @@ class Task(Protocol):
     def terms(self, panel: Panel) -> dict[str, Any]:
         """Returns what was asked for, by its name in messages."""
 
-    def report(self, panel: Panel, totals: Totals, findings: Sequence[Finding]) -> str:
+    def report(self, panel: Panel, totals: BatchCounts, findings: Sequence[Finding]) -> str:
         """Returns one line: how much was predicted, and how many have nothing and why."""
 
-    def none_predicted(self, panel: Panel, totals: Totals) -> DataError | None:
+    def none_predicted(self, panel: Panel, totals: BatchCounts) -> DataError | None:
         """Returns the error where nothing was predicted."""
+
+    def indivisible(self, panel: Panel) -> str:
+        """Returns why blocks of series cannot be predicted apart; else nothing."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ class ForecastTask:
 
     def predict(
         self, artifact: Artifact, device: str | None = None, lanes: int | None = None
-    ) -> Callable[[Panel], Forecast]:
+    ) -> Callable[[Panel], Predicted]:
         return partial(Predictor(artifact, device, lanes).forecast, window=self.window)
 
     def terms(self, panel: Panel) -> dict[str, Any]:
@@ -72,11 +77,59 @@ class ForecastTask:
             "levels": ", ".join(name for name, _ in window.columns) or None,
         }
 
-    def report(self, panel: Panel, totals: Totals, findings: Sequence[Finding]) -> str:
+    def report(self, panel: Panel, totals: BatchCounts, findings: Sequence[Finding]) -> str:
         rows = totals.rows // (self.window.num_samples or 1)
         cutoffs = self.window.cutoffs(panel)
         return outcome(panel, cutoffs, totals.series, rows, totals.lost, findings)
 
-    def none_predicted(self, panel: Panel, totals: Totals) -> DataError | None:
+    def indivisible(self, panel: Panel) -> str:
+        return ""
+
+    def none_predicted(self, panel: Panel, totals: BatchCounts) -> DataError | None:
         leads = self.window.horizon * (self.window.num_samples or 1)
         return none_forecast(panel, totals.lost, totals.rows // leads)
+
+
+@dataclass(frozen=True)
+class TotalTask(ForecastTask):
+    """BatchCounts of the forecasts of a window, whose sample paths are never kept."""
+
+    request: TotalRequest
+    samples: int
+    """Paths that are summed."""
+
+    def audited(self, panel: Panel, artifact: Artifact, only: Only) -> tuple[Panel, list[Finding]]:
+        self.request.check(panel)
+        check_samples(artifact, self.samples)
+        return super().audited(panel, artifact, only)
+
+    def predict(
+        self, artifact: Artifact, device: str | None = None, lanes: int | None = None
+    ) -> Callable[[Panel], Predicted]:
+        predictor, window = Predictor(artifact, device, lanes), self.window
+        if artifact.plan.model.decoder == "autoregressive":  # it draws with the forecast, not after
+            window = replace(window, num_samples=self.samples)
+
+        def total(panel: Panel) -> Predicted:
+            starts = range(0, panel.n_series, BLOCK)
+            parts = (panel.between(start, min(start + BLOCK, panel.n_series)) for start in starts)
+            forecasts = (predictor.forecast(part, window) for part in parts)
+            return totals_of(panel, forecasts, self.request, self.samples, window.seed)
+
+        return total
+
+    def terms(self, panel: Panel) -> dict[str, Any]:
+        return super().terms(panel) | asdict(self.request) | {"samples": self.samples}
+
+    def indivisible(self, panel: Panel) -> str:
+        if self.request.within_series(panel):
+            return ""
+        return f"--sum {self.request.period} adds up series of several parts"
+
+    def none_predicted(self, panel: Panel, totals: BatchCounts) -> DataError | None:
+        return none_forecast(panel, totals.lost, int(panel.present.sum()))
+
+    def report(self, panel: Panel, totals: BatchCounts, findings: Sequence[Finding]) -> str:
+        return outcome(
+            panel, self.window.cutoffs(panel), totals.series, totals.rows, totals.lost, findings
+        )

@@ -63,7 +63,7 @@ def resolve_window(
     """
     columns = columns_for(panel, levels, quantiles, artifact.plan.model.quantile_levels)
     wanted = artifact.horizon if horizon is None else horizon
-    _check_samples(artifact, num_samples)
+    check_samples(artifact, num_samples)
     check_horizon(artifact, wanted, num_samples)
     if not is_count(seed, least=0):
         raise ConfigError(f"seed {seed!r}: expected 0 or more")
@@ -113,15 +113,15 @@ def check_horizon(artifact: Artifact, wanted: int, num_samples: int | None = Non
             )
 
 
-def _check_samples(artifact: Artifact, wanted: int | None) -> None:
+def check_samples(artifact: Artifact, wanted: int | None) -> None:
+    """Raises a ConfigError for a number of sample paths that a model does not draw; None = none."""
     if wanted is None:
         return
     check_count(wanted, "samples", " paths")
-    if artifact.plan.model.decoder != "autoregressive":
+    if artifact.plan.model.decoder != "autoregressive" and artifact.errors is None:
         raise ConfigError(
-            f"samples {wanted}: this model's decoder is direct: it forecasts the distribution of each "
-            "lead, not of the leads together; fit one with --set model.decoder=autoregressive to draw "
-            "paths"
+            f"samples {wanted}: this model keeps no errors at earlier cutoffs, which put the leads of a path "
+            "together; fit it again: forecaster fit TABLE --out MODEL"
         )
 
 

@@ -181,6 +181,13 @@ class Ensemble(nn.Module):
         lower, upper = self.target.lower, self.target.upper
         return values if lower is None and upper is None else values.clamp(lower, upper)
 
+    def settled(self, values: Float[Tensor, "*B C"]) -> Float[Tensor, "*B C"]:
+        """Returns values of all channels held to the bounds, and whole where the target is."""
+        if (experts := self.networks[0].experts) is not None and self.target.lower is None:
+            demand = experts.intermittent[1 : values.shape[-1] + 1]
+            values = torch.where(demand.to(values.device), values.clamp(min=0.0), values)
+        return self._whole(self.bounded(values))
+
     def _never_negative(self, quantiles: Float[Tensor, "B H C Q"], inputs: Inputs) -> Tensor:
         """Returns quantiles of at least 0 in channels of intermittent demand, unless the target has bounds."""
         experts = self.networks[0].experts

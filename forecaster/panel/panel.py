@@ -449,7 +449,7 @@ class Panel:
         stamps = self.stamps(time, self.schema.time or "time")
         parts, written = self.schema.time_parts, self.schema.time_format
         made += split_times(stamps, parts, written) if parts else [stamps]
-        rows = self._with_results(made, columns)
+        rows = self.with_results(made, columns)
         if self.members is None or channel is None:
             return rows
         return rows.filter(self.members[series, channel])
@@ -471,9 +471,10 @@ class Panel:
         Raises:
             DataError: a column's name is already a key's.
         """
-        return self._with_results([*self.keys], columns)
+        return self.with_results([*self.keys], columns)
 
-    def _with_results(self, keys: list[pl.Series], columns: Mapping[str, Any]) -> pl.DataFrame:
+    def with_results(self, keys: list[pl.Series], columns: Mapping[str, Any]) -> pl.DataFrame:
+        """Returns key columns and then results by name; NaN becomes null."""
         made = [*keys]
         for name, values in columns.items():
             if name in {column.name for column in made}:

@@ -39,7 +39,7 @@ from forecaster.forecast.result import Predicted
 from forecaster.forecast.runner import Progress
 from forecaster.forecast.saved_model import save_artifact
 from forecaster.forecast.source import Source
-from forecaster.forecast.task import Task, Totals
+from forecaster.forecast.task import BatchCounts, Task
 from forecaster.forecast.writer import ROWS, check_suffix, folder_of, write_rows
 from forecaster.model.hardware import cores, cuda_count, device
 from forecaster.panel.convert import convert_table
@@ -138,8 +138,16 @@ def predict_to(
         panel, findings = task.audited(whole, artifact, source.only)
         job = PartitionJob(str(folder.resolve()), task, panel.n_series, source)
         divided = parts or shard or engine or len(names) > 1
+        kept: Predicted | None = None
+        if reason := task.indivisible(panel):
+            if divided:
+                given = {"shard": shard, "parts": parts, "engine": engine, "devices": devices}
+                flags = ", ".join(f"--{name}" for name, value in given.items() if value)
+                raise ConfigError(f"{flags}: {reason}; leave it out")
+            job = replace(job, block=max(1, panel.n_series))
         if job.n_blocks == 1 and not divided and not folder.exists():
             predicted = task.predict(artifact, names[0])(panel)
+            kept = predicted if reason else None
             rows = rows_of(predicted)
             records, before = [PartRecord.of(predicted, rows.height)], 0
             if error := task.none_predicted(panel, _totals(records)):
@@ -181,7 +189,7 @@ def predict_to(
         n_blocks=job.n_blocks,
         report=task.report(panel, _totals(records), findings),
         findings=tuple(findings),
-        first=lambda: task.predict(artifact)(panel.some(panel.numbers()[:PANELS])),
+        first=lambda: kept or task.predict(artifact)(panel.some(panel.numbers()[:PANELS])),
     )
 
 
@@ -348,11 +356,11 @@ def _checked(shard: str | tuple[int, int] | None) -> tuple[int, int]:
     return parts[0], parts[1]
 
 
-def _totals(records: list[PartRecord]) -> Totals:
+def _totals(records: list[PartRecord]) -> BatchCounts:
     reasons = Counter[str]()
     for record in records:
         reasons[record.reason] += record.without_forecast
     lost = reasons.total(), max(reasons, key=reasons.__getitem__, default="")
     series = sum(record.series for record in records)
     rows = sum(record.rows for record in records)
-    return Totals(series, rows, lost)
+    return BatchCounts(series, rows, lost)

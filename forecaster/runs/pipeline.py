@@ -512,7 +512,8 @@ class _Refits:
                 f"refit before the cutoff {when}: {error}; or use fewer --windows"
             ) from error
         bar, stages = TrainingBar(self.console), StageReporter(self.console)
-        return fit_panel(seen, plan, split, TrainingContext(callbacks=(bar,), reporter=stages))
+        context = TrainingContext(callbacks=(bar,), reporter=stages, errors=False)
+        return fit_panel(seen, plan, split, context)
 
     def _contenders(self, seen: Panel, cutoff: int) -> dict[str, Artifact]:
         """The presets fitted to the same rows, the experts of the table, and each of them alone."""

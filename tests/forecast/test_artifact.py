@@ -43,6 +43,7 @@ def _write(saved, contract):
 
 def test_a_saved_model_holds_contract_plan_weights_metrics_and_card(saved):
     names = {"contract.json", "plan.json", "member-00.safetensors", "metrics.json", "card.md"}
+    names.add("errors.safetensors")
     assert set(tiny.tree(saved)) == names
     contract = _contract(saved)
     assert contract["format"] == FORMAT == 8

@@ -14,7 +14,8 @@ from forecaster.cli import app
 from forecaster.evaluation import metrics
 from forecaster.evaluation.backtest import rolling_cutoffs, run_backtest
 from forecaster.evaluation.comparison import MODEL
-from forecaster.forecast.predictor import Predictor, path_keys
+from forecaster.forecast.paths import path_keys
+from forecaster.forecast.predictor import Predictor
 
 FOLLOWS = {"decoder": "autoregressive", "patch": 2}
 
@@ -106,10 +107,7 @@ def test_beyond_what_learned_positions_cover_is_refused_with_the_numbers():
         model.predict(tiny.plain(60), horizon=9)
 
 
-def test_a_direct_decoder_has_no_paths_and_says_why():
-    expected = "samples 200: this model's decoder is direct: .* not of the leads together"
-    with pytest.raises(fc.ConfigError, match=expected):
-        tiny.plain_model().predict(tiny.plain(), samples=200)
+def test_paths_that_were_not_asked_for_or_are_none_are_refused():
     with pytest.raises(fc.ConfigError, match="samples 0: expected 1 or more"):
         follower().predict(tiny.plain(), samples=0)
     with pytest.raises(fc.ConfigError, match="no sample paths: request them"):

@@ -1,0 +1,102 @@
+"""Measures errors of a model at earlier cutoffs of a table, common to all series: `ErrorLevels`.
+
+Axes: J cutoff · N series · H lead · C channel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from forecaster.forecast.artifact import Artifact
+from forecaster.forecast.paths import GRID, UNKNOWN, ErrorLevels, pair_hashes
+from forecaster.forecast.predictor import Predictor
+from forecaster.model.tails import at_levels
+from forecaster.panel.arrays import blocks
+from forecaster.panel.panel import Panel
+
+CUTOFFS = 20
+_PAIRS = 1000  # series and channels, those of the smallest hashes
+_BYTES = 2_000_000  # of all errors
+_LEAST_HISTORY = 8  # steps before a cutoff
+
+
+def measured_errors(artifact: Artifact, panel: Panel, since: int | None = None) -> ErrorLevels:
+    """Returns the errors at up to twenty cutoffs, as far apart as the history of most series allows.
+
+    Args:
+        artifact: the model; its decoder is direct.
+        panel: rows that may be read.
+        since: time of the earliest cutoff; None = any.
+    """
+    horizon, calendar = artifact.horizon, panel.calendar
+    begin, last = panel.indptr[:-1], panel.last_observed
+    seen = last >= 0
+    end = int(panel.time[last[seen]].max())
+    least = max(horizon, _LEAST_HISTORY)
+    longest = int(np.median((last - begin)[seen])) + 1  # steps of most series
+    span = longest - least - horizon  # from the first cutoff to the last
+    if since is not None:
+        span = min(span, int(calendar.steps(since, end)) - horizon)
+    spacing = int(np.clip(span // (CUTOFFS - 1), 1, horizon))
+    cutoffs = min(max(0, min(CUTOFFS, span // spacing + 1)), _BYTES // horizon)
+    most = min(_PAIRS, _BYTES // (horizon * max(1, cutoffs)))
+    series, channel = np.nonzero(panel.present & seen[:, None])
+    hashes = pair_hashes(panel, np.arange(panel.n_series))[series, channel]
+    chosen = np.sort(np.argsort(hashes)[:most])
+    series, channel, hashes = series[chosen], channel[chosen], hashes[chosen]  # [K] each
+    counts = np.full((cutoffs, len(chosen), horizon), UNKNOWN, np.uint8)
+    if cutoffs:
+        some, place = np.unique(series, return_inverse=True)
+        panel = panel.some(some)
+        # A series that ended long before has errors before its own end: at the common cutoffs it has none.
+        own = panel.time[panel.last_observed]
+        anchor = np.where((since is None) & (own < calendar.shift(end, -horizon)), own, end)
+        panel = panel.reaching(calendar.shift(anchor, -horizon), horizon)
+        predictor = Predictor(artifact)
+        for number in range(cutoffs):
+            time = calendar.shift(anchor, -horizon - spacing * number)
+            counts[number] = _counts(predictor, panel, time, least)[place, :, channel]
+    return ErrorLevels(counts, hashes, spacing)
+
+
+@dataclass(frozen=True)
+class LaterErrors:
+    """Errors of a model that are measured when sample paths are drawn."""
+
+    artifact: Artifact
+    panel: Panel
+    """Rows that may be read."""
+
+    @cached_property
+    def measured(self) -> ErrorLevels:
+        """The errors."""
+        return measured_errors(self.artifact, self.panel)
+
+
+def _counts(
+    predictor: Predictor, panel: Panel, time: NDArray[np.int64], least: int
+) -> NDArray[np.uint8]:
+    """Returns [N, H, C] quantiles of `GRID` below the truth after one cutoff of each series."""
+    artifact = predictor.artifact
+    row = panel.row_at(time)
+    series = np.flatnonzero(row - panel.indptr[:-1] + 1 >= least)
+    counts = np.full((panel.n_series, artifact.horizon, panel.n_channels), UNKNOWN, np.uint8)
+    if not len(series):
+        return counts
+    quantiles = torch.from_numpy(predictor.quantiles(panel, series, row[series]))  # [n, H, C, Q]
+    leads = row[series, None] + np.arange(1, artifact.horizon + 1)
+    truth = torch.from_numpy(panel.values[leads, : panel.n_channels])
+    levels, factor = artifact.plan.model.quantile_levels, artifact.ensemble.tail_factor or 1.0
+    for part in blocks(len(series), quantiles[0].numel() * len(GRID) // len(levels)):
+        actual = truth[part]
+        grid = at_levels(quantiles[part], levels, GRID, factor)  # [n, H, C, 100]
+        # A truth that several quantiles are equal to, as 0 of a demand, lies in their middle.
+        below = ((grid < actual[..., None]).sum(dim=-1) + (grid <= actual[..., None]).sum(dim=-1)) // 2
+        known = grid.isfinite().all(dim=-1) & actual.isfinite()
+        counts[series[part]] = below.where(known, UNKNOWN).numpy()
+    return counts

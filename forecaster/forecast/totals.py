@@ -1,0 +1,370 @@
+"""Totals: forecasts summed over periods and groups of series, with the bands of their summed sample paths.
+
+    path of a total    = sum of the paths of its cells
+    forecast, quantile = of the paths of the total
+    mean               = sum of the means of its cells
+
+Sums are kept a block of series at a time, and only for groups that later blocks add to: so memory does not
+grow with the number of series.
+
+Axes: N series · S path · H lead · C channel · R total (group and period) · Q quantile level.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forecaster.errors import ConfigError, DataError, number_of
+from forecaster.forecast.bands import Columns, further_levels, quantile_columns
+from forecaster.forecast.result import Result
+from forecaster.panel.calendar import Calendar, parse_freq
+from forecaster.panel.findings import Finding
+from forecaster.panel.frames import PolarsFrame
+from forecaster.panel.groups import Groups, check_by, group_series
+from forecaster.panel.panel import Panel
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from forecaster.forecast.forecast import Forecast
+
+PATHS = 200
+"""Sample paths that are summed."""
+HORIZON = "horizon"
+_RESULTS = ("period", "steps", "series", "channel", "forecast", "mean", "status")
+_UNITS = {"min", "h", "d", "w", "mo", "moe", "q", "qe", "y", "ye"}
+
+Floats = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class TotalRequest:
+    """What is summed."""
+
+    period: str
+    """W, MS, QS or another frequency, or "horizon": all leads."""
+    by: tuple[str, ...] | None = None
+    """Columns of the groups; ("all",) = one group, None = each series by itself."""
+    partial: bool = False
+    """Sum the rest where some series of a group have no forecast."""
+
+    @classmethod
+    def of(cls, period: str, by: str | Sequence[str] | None, partial: bool) -> TotalRequest:
+        """Returns the request of options as a caller gives them."""
+        names = None if by is None else (by,) if isinstance(by, str) else tuple(by)
+        return cls(
+            period, tuple(name for name in names if name) if names is not None else None, partial
+        )
+
+    def __post_init__(self) -> None:
+        if self.period != HORIZON:
+            try:
+                unit = Calendar(parse_freq(self.period), None, False).unit
+            except DataError:
+                unit = ""
+            if unit not in _UNITS:
+                raise ConfigError(
+                    f"--sum {self.period}: expected W, MS, QS, another period, or horizon"
+                )
+
+    def check(self, panel: Panel) -> None:
+        """Refuses periods, groups and names of columns that do not suit a table.
+
+        Raises:
+            ConfigError: rows are numbered, steps are longer than the period, or a column is not known.
+            DataError: a column is named like one of the result.
+        """
+        check_by(panel, self.by, _RESULTS)
+        if self.period == HORIZON:
+            return
+        if panel.calendar.integer:
+            raise ConfigError(
+                f"--sum {self.period}: rows of {panel.name} have whole numbers instead of times; expected "
+                "horizon"
+            )
+        if self._calendar(panel).step < 0.99 * panel.calendar.step:
+            raise ConfigError(
+                f"--sum {self.period}: shorter than a step of {panel.name}, {panel.calendar.freq}; expected "
+                "a longer period, or horizon"
+            )
+
+    def within_series(self, panel: Panel) -> bool:
+        """Whether each group is one series of the table, so that blocks of series can be summed apart."""
+        return len(set(self.groups(panel).number.max(axis=1))) == panel.n_series
+
+    def groups(self, panel: Panel) -> Groups:
+        """Returns the groups of a panel."""
+        return group_series(panel, self.by)
+
+    def starts(self, panel: Panel, time: Int64) -> Int64:
+        """Returns the first time of the period of each time; 0 of the horizon."""
+        if self.period == HORIZON:
+            return np.zeros_like(time)
+        return self._calendar(panel).period(time.reshape(-1))[0].reshape(time.shape)
+
+    def _calendar(self, panel: Panel) -> Calendar:
+        return Calendar(parse_freq(self.period), panel.calendar.time_zone, False)
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Totals as far as they are summed; each array has an entry per total."""
+
+    group: Int64
+    start: Int64
+    paths: Floats
+    """[R, S] sums of the cells with a forecast."""
+    mean: Floats
+    summed: Int64
+    """Series with a forecast."""
+    lost: Int64
+    """Series without one."""
+    first_lost: Int64
+    """Number of the first of these; large = none."""
+    steps: Int64
+    """Most steps of a series."""
+    first: Int64
+    """Earliest first time of a series."""
+    last_first: Int64
+    """Latest first time of a series."""
+    cut: NDArray[np.bool_]
+    """Whether the period reaches beyond the horizon of a series."""
+
+    def reduced(self) -> _Sums:
+        """Returns one entry per group and period, in this order."""
+        order = np.lexsort((self.start, self.group))
+        group, start = self.group[order], self.start[order]
+        new = np.append(True, (np.diff(group) != 0) | (np.diff(start) != 0))
+        begin = np.flatnonzero(new[: len(order)])
+        if not len(begin):
+            return self
+
+        def over(kind: np.ufunc, *names: str) -> dict[str, Any]:
+            return {name: kind.reduceat(getattr(self, name)[order], begin, axis=0) for name in names}
+
+        return _Sums(
+            group=group[begin],
+            start=start[begin],
+            **over(np.add, "paths", "mean", "summed", "lost"),
+            **over(np.minimum, "first_lost", "first"),
+            **over(np.maximum, "steps", "last_first", "cut"),
+        )
+
+    def select(self, chosen: NDArray[np.bool_]) -> _Sums:
+        """Returns some of the totals."""
+        return _Sums(**{name: values[chosen] for name, values in vars(self).items()})
+
+    def and_(self, other: _Sums) -> _Sums:
+        """Returns both, not yet reduced."""
+        return _Sums(
+            **{name: np.concatenate([values, vars(other)[name]]) for name, values in vars(self).items()}
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class Totals(Result):
+    """Sums of forecasts over periods, by group of series."""
+
+    panel: Panel
+    """History, names and calendar."""
+    request: TotalRequest
+    groups: Groups
+    group: Int64
+    """[R] number of the group."""
+    period: Int64
+    """[R] first time of the period; of the horizon, the time of the first lead."""
+    steps: Int64
+    """[R] steps summed of each series, the most."""
+    series: Int64
+    """[R] how many series are summed."""
+    mean: Floats
+    """[R] data units; NaN = no total."""
+    quantiles: Floats
+    """[R, Q] data units; NaN = no total."""
+    levels: tuple[float, ...]
+    """[Q] quantile levels."""
+    columns: Columns
+    """Of the quantiles in rows."""
+    status: tuple[str, ...]
+    """[R] "ok", "partial" where the horizon does not fill the period, or which series lack a forecast."""
+    lost: tuple[int, str]
+    """How many series and channels have no forecast, and the most frequent reason."""
+    findings: tuple[Finding, ...] = ()
+    """What the audit of the table found, worst first."""
+
+    @property
+    def median(self) -> Floats:
+        """[R] the point forecast, data units."""
+        return self.quantiles[:, self.levels.index(0.5)]
+
+    @cached_property
+    def rows(self) -> PolarsFrame:
+        """A polars frame with a row per group and period, in that order."""
+        of_level = dict(zip(self.levels, self.quantiles.T, strict=True))
+        columns = {name: of_level[level] for name, level in self.columns}
+        return self.groups.frame(
+            self.group,
+            self.period,
+            steps=self.steps,
+            series=self.series,
+            forecast=self.median,
+            mean=self.mean,
+            **columns,
+            status=np.array(self.status, dtype=object),
+        )
+
+    @property
+    def report(self) -> str:
+        """One line: how many totals, of how many groups, and how many are incomplete."""
+        line = f"{number_of(len(self.group), 'total')} of {number_of(len(set(self.group)), 'group')}"
+        missing = int(np.isnan(self.mean).sum())
+        return line + f"; {missing:,} missing: {self.lost[1]}" * (missing > 0)
+
+    def plot(self) -> Figure:
+        """Returns a figure of past totals, forecasts and outermost bands; a panel per group, at most six."""
+        from forecaster.forecast.totals_plot import plot_totals
+
+        return plot_totals(self)
+
+
+def totals_of(
+    panel: Panel, parts: Iterable[Forecast], request: TotalRequest, count: int = PATHS, seed: int = 0
+) -> Totals:
+    """Returns the totals of forecasts.
+
+    Args:
+        panel: of all series.
+        parts: forecasts of neighbouring series, in the order of the panel.
+        request: what is summed; checked.
+        count: sample paths.
+        seed: of the paths.
+    """
+    groups = request.groups(panel)
+    there = groups.number >= 0
+    last = np.full(groups.sizes.shape, -1)  # last series of each group
+    np.maximum.at(last, groups.number[there], np.nonzero(there)[0])
+    open_sums: _Sums | None = None
+    done: list[Totals] = []
+    stop = 0
+    for forecast in parts:
+        begin, stop = stop, stop + len(forecast.time)
+        sums = _block_sums(
+            forecast, groups.number[begin:stop], begin, request, forecast.draw(count, seed)
+        )
+        sums = (sums if open_sums is None else open_sums.and_(sums)).reduced()
+        finished = last[sums.group] < stop
+        done.append(_finished(sums.select(finished), forecast, groups, request))
+        open_sums = sums.select(~finished)
+    return _joined(done)
+
+
+def _block_sums(
+    forecast: Forecast, group: Int64, first_series: int, request: TotalRequest, paths: Floats
+) -> _Sums:
+    """Sums of the series of a block by themselves, then of its groups."""
+    panel, time = forecast.panel, forecast.time
+    starts = request.starts(panel, time)  # [N, H]
+    mean = paths.mean(axis=1) if forecast.mean is None else forecast.mean  # [N, H, C]
+    there = np.asarray(np.isfinite(forecast.quantiles).all(axis=(1, 3)))  # [N, C]
+    cut: Any = np.zeros(starts.shape, np.bool_)
+    if request.period != HORIZON:
+        # A period begins before the first lead, or ends after the last, where a neighbouring step is in it.
+        for lead, by in ((0, -1), (-1, 1)):
+            beside = request.starts(panel, panel.calendar.shift(time[:, lead], by))
+            cut |= starts == beside[:, None]
+    found: list[_Sums] = []
+    for start in np.unique(starts):
+        inside = np.isin(starts, start)  # [N, H]
+        steps = inside.sum(axis=1)
+        number, channel = np.nonzero((group >= 0) & (steps > 0)[:, None])
+        within = np.flatnonzero(inside.any(axis=0))
+        weight = inside[:, within].astype(np.float64)
+        of_path = np.einsum("nshc,nh->ncs", paths[:, :, within], weight)
+        of_mean = np.einsum("nhc,nh->nc", mean[:, within], weight)
+        real = there[number, channel]
+        begun = time[number, inside.argmax(axis=1)[number]]
+        found.append(
+            _Sums(
+                group=group[number, channel],
+                start=np.full(len(number), start),
+                paths=np.where(real[:, None], of_path[number, channel], 0.0),
+                mean=np.where(real, of_mean[number, channel], 0.0),
+                summed=real.astype(np.int64),
+                lost=(~real).astype(np.int64),
+                first_lost=np.where(real, np.iinfo(np.int64).max, first_series + number),
+                steps=steps[number],
+                first=begun,
+                last_first=begun,
+                cut=(cut & inside).any(axis=1)[number],
+            )
+        )
+    sums = found[0]
+    for more in found[1:]:
+        sums = sums.and_(more)
+    return sums.reduced()
+
+
+def _finished(sums: _Sums, forecast: Forecast, groups: Groups, request: TotalRequest) -> Totals:
+    missing = (sums.summed == 0) | ((sums.lost > 0) & (not request.partial))
+    levels = forecast.levels + further_levels(forecast.columns, forecast.levels)
+    quantiles = np.quantile(sums.paths, levels, axis=1).T
+    quantiles[missing] = np.nan
+    return Totals(
+        panel=groups.panel,
+        request=request,
+        groups=groups,
+        group=sums.group,
+        period=sums.first if request.period == HORIZON else sums.start,
+        steps=sums.steps,
+        series=sums.summed,
+        mean=np.where(missing, np.nan, sums.mean),
+        quantiles=quantiles,
+        levels=levels,
+        columns=forecast.columns or quantile_columns(levels),
+        status=tuple(_status(sums, row, groups, forecast, request) for row in range(len(sums.group))),
+        lost=forecast.lost,
+    )
+
+
+def _joined(parts: Sequence[Totals]) -> Totals:
+    """Returns all totals in the order of groups, then of periods."""
+    names = ("group", "period", "steps", "series", "mean", "quantiles")
+    arrays: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in names
+    }
+    order = np.lexsort((arrays["period"], arrays["group"]))
+    status = [said for part in parts for said in part.status]
+    lost = Counter[str]()
+    for part in parts:
+        lost[part.lost[1]] += part.lost[0]
+    return replace(
+        parts[0],
+        **{name: values[order] for name, values in arrays.items()},
+        status=tuple(status[place] for place in order),
+        lost=(lost.total(), max(lost, key=lost.__getitem__)),
+    )
+
+
+def _status(sums: _Sums, row: int, groups: Groups, forecast: Forecast, request: TotalRequest) -> str:
+    """What is to be said of one total."""
+    said = []
+    if (lost := int(sums.lost[row])) > 0:
+        name = groups.panel.series_names[int(sums.first_lost[row])]
+        of = f"{lost:,} of {lost + int(sums.summed[row]):,} series, as {name}"
+        summed = request.partial and sums.summed[row] > 0
+        said.append(f"without {of}" if summed else f"no forecast of {of}")
+    unlike = sums.first[row] != sums.last_first[row]
+    unlike |= sums.lost[row] + sums.summed[row] < groups.sizes[sums.group[row]]
+    if sums.cut[row] or unlike:
+        said.append("partial" + ", from unlike cutoffs" * bool(unlike))
+    if forecast.source is not None and (scarce := forecast.source.scarce):
+        said.append(f"{'ok, ' * (not said)}{scarce}")
+    return "; ".join(said) or "ok"

@@ -1,0 +1,91 @@
+"""The picture of totals: past ones, forecasts and their bands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from forecaster.forecast.plots import (
+    BAND,
+    PANELS,
+    TITLE,
+    VALUES,
+    axis_times,
+    panel_grid,
+    shared_legend,
+    tidy,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+    from forecaster.forecast.totals import Int64, Totals
+
+_PAST = 12  # past totals at most
+
+
+def plot_totals(totals: Totals) -> Figure:
+    """Returns past totals, forecasts and outermost bands as bars; a panel per group, at most six."""
+    shown = list(dict.fromkeys(totals.group.tolist()))[:PANELS]
+    figure, axes = panel_grid(len(shown))
+    integer = totals.panel.calendar.integer
+    for axis, group in zip(axes, shown, strict=False):
+        rows = np.flatnonzero(totals.group == group)
+        past, sums = past_totals(totals, group)
+        time = np.append(past, totals.period[rows])
+        width = 0.7 * float(np.median(np.diff(time))) if len(time) > 1 else 1.0
+        start, starts = (axis_times(totals.panel, part) for part in (totals.period[rows], past))
+        bar = width if integer else np.timedelta64(int(width), "us")
+        axis.bar(starts, sums, bar, color=VALUES, alpha=0.45, label="history")
+        whole = ["partial" not in totals.status[row] for row in rows]
+        for part, alpha, label in ((True, 0.75, "forecast"), (False, 0.35, "forecast, partial period")):
+            chosen = np.array(whole) == part
+            if chosen.any():
+                axis.bar(
+                    start[chosen],
+                    totals.median[rows][chosen],
+                    bar,
+                    color=BAND,
+                    alpha=alpha,
+                    label=label,
+                )
+        outermost = [int(np.argmin(totals.levels)), int(np.argmax(totals.levels))]
+        low, high = totals.quantiles[rows][:, outermost].T
+        share = f"{100 * float(np.ptp(totals.levels)):.0f} % band"
+        axis.vlines(start, low, high, color=VALUES, linewidth=1.6, label=share)
+        axis.set_title(totals.groups.names[group], **TITLE)
+        tidy(axis, dates=not integer)
+    shared_legend(figure, axes[0])
+    return figure
+
+
+def past_totals(totals: Totals, group: int) -> tuple[Int64, NDArray[np.float64]]:
+    """Returns the first times and the sums of past periods of a group in which every cell is observed."""
+    panel, request = totals.panel, totals.request
+    series, channel = np.nonzero(totals.groups.number == group)
+    first = int(totals.period[totals.group == group].min())
+    times, values = [], []
+    for number, column in zip(series, channel, strict=True):
+        rows = slice(int(panel.indptr[number]), int(panel.indptr[number + 1]))
+        before = panel.time[rows] < first
+        times.append(panel.time[rows][before])
+        values.append(panel.values[rows, column][before])
+    time, value = np.concatenate(times), np.concatenate(values)
+    if not len(time):
+        return time, value
+    if request.period == "horizon":
+        steps = int(totals.steps[totals.group == group].max())
+        back = panel.calendar.steps(time, int(time.max()))  # 0 of the last step
+        start = panel.calendar.shift(int(time.max()), -(back // steps + 1) * steps + 1)
+    else:
+        start = request.starts(panel, time)
+    periods, place = np.unique(start, return_inverse=True)
+    sums = np.bincount(place, value)
+    count = np.bincount(place)
+    # The first period may be cut short, and a series may begin or end within another.
+    whole = (count == count[-2 if len(count) > 1 else -1]) & np.isfinite(sums)
+    if request.period != "horizon":
+        whole = (count >= 0.8 * count.max()) & np.isfinite(sums)
+    return periods[whole][-_PAST:], sums[whole][-_PAST:]
