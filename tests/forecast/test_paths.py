@@ -1,5 +1,6 @@
 """Joint sample paths: each cell keeps its distribution, sums have the variance of errors that go together."""
 
+import json
 from dataclasses import replace
 from functools import cache
 
@@ -166,3 +167,32 @@ def test_a_model_that_keeps_no_errors_refuses_paths_with_the_command_that_fits_a
         model.predict(tiny.shop(), future=tiny.prices(), samples=5)
     with pytest.raises(fc.ConfigError, match="forecaster fit TABLE --out MODEL"):
         model.predict(tiny.shop(), future=tiny.prices()).total("W")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cutoffs": 3},
+        {"count": 2},
+        {"count": 1 << 40},
+        {"spacing": 0},
+    ],
+)
+def test_errors_that_do_not_fit_their_contract_are_refused(change, tmp_path):
+    tiny.model().save(tmp_path / "model")
+    file = tmp_path / "model" / "contract.json"
+    contract = json.loads(file.read_text())
+    contract["errors"] |= change
+    file.write_text(json.dumps(contract))
+    with pytest.raises(fc.ArtifactError, match="errors"):
+        fc.load(tmp_path / "model")
+
+
+def test_counts_beyond_the_grid_are_refused(tmp_path):
+    artifact = tiny.model().artifact
+    counts = np.full_like(artifact.errors.counts, 120)
+    fc.Forecaster(replace(artifact, errors=replace(artifact.errors, counts=counts))).save(
+        tmp_path / "model"
+    )
+    with pytest.raises(fc.ArtifactError, match="expected uint8 counts"):
+        fc.load(tmp_path / "model")
