@@ -43,18 +43,18 @@ def _columns(*spans: tuple[int, int]) -> Columns:
 
 _P, _J = POSITIONS, CUTOFFS
 _ALL = 3 * _P + 2 * _J  # features of an expert's token over all positions and cutoffs begin
-_EACH = 18 + _J  # features of the row's token at each position begin
+_EACH = 17 + _J  # features of the row's token at each position begin
 ERRORS, BIAS, FORECASTS = "errors", "bias", "forecasts"
 RECENT_STEPS, LENGTHS = "recent steps", "season and length"
 GROUPS = {
     ERRORS: Group(
         _columns((_P, 2 * _P), (3 * _P, 3 * _P + _J), (_ALL, _ALL + 1), (_ALL + 2, _ALL + 4)),
-        _columns((7, 8), (9, 10), (18, _EACH)),
+        _columns((7, 8), (9, 10), (17, _EACH)),
     ),
     BIAS: Group(_columns((2 * _P, 3 * _P), (3 * _P + _J, _ALL), (_ALL + 1, _ALL + 2)), ()),
     FORECASTS: Group(_columns((0, _P)), _columns((_EACH, _EACH + 3 * _P))),
     RECENT_STEPS: Group((), _columns((10, 15))),
-    LENGTHS: Group((), _columns((0, 7), (8, 9), (15, 18), (_EACH + 3 * _P, _EACH + 4 * _P))),
+    LENGTHS: Group((), _columns((0, 7), (8, 9), (15, 17), (_EACH + 3 * _P, _EACH + 4 * _P))),
 }
 """The columns of each group: every feature of an expert and of the row is in one of them."""
 

@@ -23,13 +23,6 @@ from torch import Tensor, nn
 from forecaster.config import Expert, ModelPlan
 from forecaster.model.autoregression import autoregression
 from forecaster.model.channels import before_cutoffs, last_steps, thin_product
-from forecaster.model.positive_forms import (
-    LOG_SEASONS,
-    log_filters,
-    log_steps,
-    log_trend,
-    multiplicative_season,
-)
 
 Lengths = Int[Tensor, "R J"]
 """Steps of a window since the first observation."""
@@ -73,8 +66,6 @@ TRENDS: dict[Expert, Smoothing] = {
     "fast_trend": Smoothing(level=0.6, trend=0.15),
 }
 """Without damping: of series that grow on and on."""
-LOG_TREND = Smoothing(level=0.4, trend=0.05)
-"""Of `log_trend`, in logarithms."""
 ETS = tuple(
     Smoothing(level, trend * level, damping, 0.1)
     for level in (0.1, 0.5)
@@ -161,10 +152,6 @@ class ClosedForms(nn.Module):
             forecasts["seasonal_mean"] = averaged.mean(dim=-2).index_select(-1, phase)
             if "seasonal_drift" in self.names:
                 forecasts["seasonal_drift"] = _seasonal_drift(seasons, lead)
-            if "multiplicative" in self.names:
-                weights = self.filters.get_buffer("multiplicative")  # [N, S]
-                last = seasons.blocks[..., -len(weights) :, :]
-                forecasts["multiplicative"] = multiplicative_season(last, zero, lead, weights)
             if "growing_season" in self.names:
                 forecasts["growing_season"] = self._growing_season(seasons, lead)
         for name, count in (("second_naive", 1), ("second_mean", MEAN_SEASONS)):
@@ -177,10 +164,6 @@ class ClosedForms(nn.Module):
             base = forecasts["naive" if seasons is None else "seasonal_mean"]
             added = autoregression(filled, length, self.memory, self.season, shifts, leads)
             forecasts["autoregression"] = base + added
-        if "log_trend" in self.names:
-            filters = [self.filters.get_buffer(name) for name in ("logs", "log_pattern")]
-            recent = windows.values[..., -len(filters[0]) :]
-            forecasts["log_trend"] = log_trend(recent, windows.length, zero, lead, *filters)
         if "tsb" in self.names:
             demand = self._intermittent_demand(filled, since_first, windows.length, zero, shifts)
             forecasts["tsb"] = demand.expand(-1, -1, len(leads))
@@ -313,8 +296,7 @@ class ClosedForms(nn.Module):
         states [K, 6 …]: the levels of `_ALPHAS`, level and trend of `damped_trend`, the level of `theta`, level
         and trend of each of `TRENDS` in the pool.
         pattern [S, 6 …]: the same of a season repeated over the memory.
-        growing [N·S]: the level of `growing_season`; multiplicative [N, S]: of `multiplicative_season`.
-        logs [K, 2 + S], log_pattern [S, 2]: those of `log_trend`, of a shorter memory.
+        growing [N·S]: the level of `growing_season`.
         one_step [K, P, _], ets [K, P, S + 1]: one-step errors and last states of the candidates of `ets`.
         """
         season = self.season
@@ -333,14 +315,6 @@ class ClosedForms(nn.Module):
         if "growing_season" in self.names:
             steps = min(SEASONS, self.memory // season) * season
             filters["growing"] = _average_weights(steps, _GROWING_ALPHA)
-        if "multiplicative" in self.names:
-            count = min(LOG_SEASONS, self.memory // season)
-            of_steps = _average_weights(count * season, _GROWING_ALPHA)
-            filters["multiplicative"] = of_steps.reshape(count, season)
-        if "log_trend" in self.names:
-            impulses = np.eye(log_steps(self.memory, season))
-            of_logs = np.stack(smooth(impulses, LOG_TREND, 1)[:2], axis=1)  # [K, 2]
-            filters["logs"], filters["log_pattern"] = log_filters(of_logs, season)
         if "ets" in self.names:
             # Each of the last steps is forecast from as many before it: one answer to impulses serves all.
             before = self.memory - min(_ONE_STEP, self.memory // 2)

@@ -66,10 +66,8 @@ class Evidence:
     """[R, W] whether a step was observed."""
     zero: Tensor
     """[R] 0 of the data."""
-    has_zero: Tensor
-    """[R] whether the 0 of the data means something: of counts, and of targets that are always positive."""
     counts: Tensor
-    """[R] whether the channel is of intermittent demand."""
+    """[R] whether the channel is of intermittent demand, where the 0 of the data means something."""
     steps: Tensor
     """[R, 5] history, season, second season (0 = none), horizon, steps between earlier cutoffs."""
 

@@ -9,8 +9,7 @@ Changes are made at eight positions of leads and interpolated; slopes multiply w
 that a lead depends on no covariate that is known for a later one. All changes start at zero: untrained, it is the
 evidence alone (`Evidence.weights`) with normal bands. A set has no order, so any experts in any order will
 do, and one that is missing is one that is masked. Every number is counted from the center in units of the row,
-so the whole commutes with y → a·y + b, but for what `Evidence.has_zero` lets see the 0 of the data, which
-commutes with a alone.
+so the whole commutes with y → a·y + b, but for counts, of which the 0 of the data is seen: with a alone.
 
 Source: Vaswani et al. 2017; Lee et al., "Set Transformer", 2019. How the weights were learned: docs/pretraining.md.
 
@@ -370,7 +369,7 @@ def row_features(
     """Returns what is said of the row and of its leads."""
     unit = evidence.unit
     history, season, second, horizon, spacing = evidence.steps.unbind(dim=1)
-    has_zero, counts = evidence.has_zero.float(), evidence.counts.float()
+    counts = evidence.counts.float()
     disagreement = ((weights * away.square()).sum(dim=-1) + _TINY**2).sqrt()  # [R, P]
     recent, changes, seen = evidence.recent, evidence.changes, evidence.seen
     last = recent[:, -1]
@@ -400,14 +399,13 @@ def row_features(
         _log_ratio(_last_and_earlier(differences)),  # steps of late, over those before
         _log_ratio(_last_and_earlier(changes)),  # seasonal changes of late, over those before
         counts,
-        has_zero,
-        share_of_zeros * has_zero,
+        share_of_zeros * counts,
     ]
     of_cutoffs = evidence.known.mean(dim=2)  # [R, J] which are known
     of_positions = [
         torch.log1p(disagreement / unit[:, None]),
         torch.asinh((center - last[:, None]) / unit[:, None]),
-        torch.asinh((center - evidence.zero[:, None]) / unit[:, None]) * has_zero[:, None],
+        torch.asinh((center - evidence.zero[:, None]) / unit[:, None]) * counts[:, None],
         evidence.width.log(),
     ]
     return torch.cat([torch.stack(each, dim=1), of_cutoffs, *of_positions], dim=1)
@@ -423,7 +421,7 @@ def step_features(evidence: Evidence) -> Float[Tensor, "R G _"]:
     return torch.cat(patched, dim=-1)
 
 
-FEATURES = (3 * POSITIONS + 2 * _CUTOFFS + 4, 18 + _CUTOFFS + 4 * POSITIONS, 3 * _PATCH)
+FEATURES = (3 * POSITIONS + 2 * _CUTOFFS + 4, 17 + _CUTOFFS + 4 * POSITIONS, 3 * _PATCH)
 """Numbers of an expert's token, of the row's, and of a patch's."""
 
 

@@ -5,8 +5,7 @@
 
 Attention over experts (expert_attention.py) has weights that were learned on other tables and come with the
 package; nothing of it is trained on a table. An error counts only leads up to the cutoff of the window. All
-experts commute with y → a·y + b, but for those of some channels alone, which commute with a only: `tsb`, of
-intermittent demand, and `OF_POSITIVE`.
+experts commute with y → a·y + b, but for `tsb`, of channels of intermittent demand alone, which commutes with a.
 
 Axes: B batch · C channel · R row, a channel of a window · T history · J earlier cutoff · H lead · L lead that
 is scored · P position of a lead · E expert · Q quantile level · F feature of statics · U feature of a step ·
@@ -58,13 +57,11 @@ SEASONAL: tuple[Expert, ...] = (
     "seasonal_mean",
     "growing_season",
     "seasonal_drift",
-    "multiplicative",
 )
 SECOND: tuple[Expert, ...] = ("second_naive", "second_mean", "profile")
-OF_POSITIVE: tuple[Expert, ...] = ("log_trend", "multiplicative")
-_SPECIAL = (*SEASONAL, *SECOND, *OF_POSITIVE, "tsb", "linear", "arx")
+_SPECIAL = (*SEASONAL, *SECOND, "tsb", "linear", "arx")
 GENERAL = tuple(name for name in get_args(Expert) if name not in _SPECIAL)
-"""Experts of any table; those above are of a season, of a second one, and of channels that are always positive."""
+"""Experts of any table; those above are of a season, and of a second one."""
 
 
 def check_experts(config: ModelPlan) -> None:
@@ -153,8 +150,6 @@ class Experts(nn.Module):
         """[H, Q] quantiles of a series without history around its level, in its spreads."""
         self.intermittent = nn.Buffer(torch.zeros(channels, dtype=torch.bool))
         """[C + 1] whether the training rows of a channel are counts with zeros."""
-        self.positive = nn.Buffer(torch.zeros(channels, dtype=torch.bool))
-        """[C + 1] whether all training rows of a channel are above 0."""
         # A static with more categories says nothing about series other than those it was learned from.
         self._statics = few_categories(shape.static_categories)
         sizes = 1 + shape.static + sum(self._statics)
@@ -259,7 +254,6 @@ class Experts(nn.Module):
             changes=changes,
             seen=seen,
             zero=zero,
-            has_zero=counts | self.positive[inputs.channel].flatten(),
             counts=counts,
             steps=torch.stack(steps, dim=1),
         )
@@ -412,13 +406,13 @@ class Experts(nn.Module):
         """Whether the history of a row suffices for an expert; all experts where it suffices for none."""
         least = dict.fromkeys(SEASONAL, self.season) | dict.fromkeys(SECOND, self.second)
         least |= {"growing_season": 3 * self.season, "tsb": 1}
-        least |= dict.fromkeys(("seasonal_drift", "multiplicative"), 2 * self.season)
+        least["seasonal_drift"] = 2 * self.season
         least["autoregression"] = self.season + max(self.season, 2 * ORDER)
         least["profile"] = self.second + LEVEL_SEASONS * self.season
         steps = [least.get(name, 0) for name in self.names]
         available = length[:, None] >= torch.tensor(steps, device=length.device)  # [R, E]
         # Experts of some channels alone: [C + 1] whether it is of each.
-        channels = {"tsb": self.intermittent} | dict.fromkeys(OF_POSITIVE, self.positive)
+        channels = {"tsb": self.intermittent}
         if self.arx is not None:
             channels["arx"] = self.arx.used
         for expert, suited in channels.items():

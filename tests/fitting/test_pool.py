@@ -51,13 +51,6 @@ def test_experts_that_do_not_suit_a_table_are_left_out_or_refused(make_panel, ma
     assert {*GENERAL, *SEASONAL, "linear"} <= {*names} and "tsb" not in names
     with pytest.raises(ConfigError, match=r"model.experts tsb: .* has no season or demand for it"):
         resolve(hours, make_config(4, model={"experts": ["naive", "tsb"]}))
-    positive = replace(hours, values=np.exp(hours.values))
-    wanted = ("log_trend", "multiplicative")
-    plan, split = resolve(positive, make_config(4, model={"experts": wanted}))
-    assert {*plan.model.pool.experts} == {*wanted}
-    assert fit_experts(positive, plan, split).ensemble.members[0].experts.positive.all()
-    with pytest.raises(ConfigError, match=r"model.experts log_trend, multiplicative: "):
-        resolve(replace(hours, values=-positive.values), make_config(4, model={"experts": wanted}))
     assert not resolve(hours, make_config(4, model={"experts": None, "head": "binned"}))[
         0
     ].model.pool.experts

@@ -42,7 +42,7 @@ def test_rows_hold_the_experts_of_the_table_and_what_followed(rows):
     assert 0 < len(truth) <= 300 and truth.isfinite().any(dim=1).all()
     there = evidence.available.any(dim=0)
     pool = {name for name, one in zip(METHODS, there.tolist(), strict=True) if one}
-    assert {"naive", "ets", "seasonal_naive", "log_trend", "linear"} <= pool
+    assert {"naive", "ets", "seasonal_naive", "slow_trend", "linear"} <= pool
     assert not pool & {"arx", "tsb", "second_naive"}
     for part in evidence.tensors().values():
         assert part.isfinite().all()

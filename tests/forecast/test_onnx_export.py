@@ -121,7 +121,7 @@ def test_experts_and_their_linear_maps_are_inside_the_file(make_artifact, tmp_pa
     member.network_weight.fill_(0.5)
     arx = member.experts.arx
     arx.maps.normal_(std=0.1)
-    arx.used[1] = member.experts.positive[1] = True
+    arx.used[1] = True
     for indices, count in ((arx.column, 4), (arx.lag, 3)):
         indices.copy_(torch.randint(count, indices.shape))
     write_onnx(artifact, tmp_path / "model.onnx")

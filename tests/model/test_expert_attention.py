@@ -67,7 +67,6 @@ def evidence_of(rows=6, names=NAMES, seed=0):
         changes=numbers(rows, RECENT),
         seen=chosen(rows, RECENT, share=0.9),
         zero=numbers(rows) - 5,
-        has_zero=chosen(rows, share=0.5),
         counts=chosen(rows, share=0.3),
         steps=whole,
     )
@@ -116,7 +115,7 @@ def test_what_a_masked_expert_and_an_unknown_error_hold_changes_nothing():
 @pytest.mark.parametrize(("a", "b"), [(0.05, 0.0), (40.0, 0.0), (0.5, 3.0), (7.0, -200.0)])
 def test_scaled_and_shifted_evidence_scales_and_shifts_the_forecast(a, b):
     """In scaled units, which themselves move with the data: here `b` is another zero, and `a` another spread."""
-    evidence = replace(evidence_of(), has_zero=torch.full((6,), b == 0))
+    evidence = replace(evidence_of(), counts=torch.full((6,), b == 0))
     # A unit is at least a hundredth of the spread of the context, which no other spread may change.
     evidence = replace(evidence, scatter=evidence.scatter + 50)
     moved = replace(
@@ -133,7 +132,7 @@ def test_scaled_and_shifted_evidence_scales_and_shifts_the_forecast(a, b):
 
 
 def test_where_zero_means_nothing_it_is_not_read():
-    evidence = replace(evidence_of(), has_zero=torch.zeros(6, dtype=torch.bool))
+    evidence = replace(evidence_of(), counts=torch.zeros(6, dtype=torch.bool))
     moved = replace(evidence, zero=evidence.zero + 3)
     assert torch.equal(quantiles_of(shipped(), moved), quantiles_of(shipped(), evidence))
 
@@ -327,7 +326,7 @@ def test_evidence_of_a_pool_is_of_its_rows():
     evidence, places = pool.evidence, positions(HORIZON)
     assert torch.equal(evidence.forecasts, pool.forecasts[:, places])
     assert torch.equal(evidence.recent[:, -len(rows[0]) :][0], torch.from_numpy(rows[0]).float())
-    assert evidence.counts.all() and evidence.has_zero.all()
+    assert evidence.counts.all()
     assert evidence.steps[0].tolist() == [len(rows[0]), SEASON, 12, HORIZON, 2]
 
 

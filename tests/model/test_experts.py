@@ -19,10 +19,10 @@ from forecaster.config import Expert, ExpertPlan, ModelPlan
 from forecaster.fitting.experts.pool import bare_network, solve_experts
 from forecaster.fitting.fit import resolve
 from forecaster.model.autoregression import RIDGE, autoregression, coefficients
-from forecaster.model.closed_forms import DAMPED, ETS, LOG_TREND, TRENDS
+from forecaster.model.closed_forms import DAMPED, ETS, TRENDS
 from forecaster.model.embedding import Shape
 from forecaster.model.evidence import positions
-from forecaster.model.experts import CUTOFFS, OF_POSITIVE, Experts
+from forecaster.model.experts import CUTOFFS, Experts
 from forecaster.model.scaling import ContextScaler, Scale
 from forecaster.windows.batch import Inputs
 from forecaster.windows.datamodule import WindowSequence
@@ -43,7 +43,7 @@ def make_experts(names=ALL, season=SEASON, second=SECOND, memory=MEMORY, horizon
     )
     config = ModelPlan(context_length=2, patch=1, decoder_patch=1, pool=pool)
     experts = Experts(config, Shape(horizon=horizon, channels=1))
-    experts.intermittent[:] = experts.positive[:] = True
+    experts.intermittent[:] = True
     return experts
 
 
@@ -150,37 +150,6 @@ def slow_seasonal_drift(window):
     means = [block.mean() for block in window[-6 * SEASON :].reshape(6, SEASON)]
     drift = np.mean(np.diff(means))  # a season
     return [window[h % SEASON - SEASON] + drift * (1 + h // SEASON) for h in range(HORIZON)]
-
-
-def slow_log_trend(window, own):
-    mean = window.mean()
-    unit = max(mean, 0.01)
-    logs = np.log(np.maximum(1 + (window - mean) / unit, 1e-3))
-    pattern = [0.0] * SEASON
-    if own >= 2 * SEASON:
-        blocks = logs[-3 * SEASON :].reshape(3, SEASON)
-        drift = (blocks[-1].mean() - blocks[0].mean()) / (2 * SEASON)
-        pattern = [
-            np.mean([block[n] - block.mean() for block in blocks]) - drift * (n - (SEASON - 1) / 2)
-            for n in range(SEASON)
-        ]
-    level, trend = logs[0] - pattern[-MEMORY % SEASON], 0.0
-    for step, value in enumerate(logs):
-        error = value - pattern[(step - MEMORY) % SEASON] - level - trend
-        level, trend = level + trend + LOG_TREND.level * error, trend + LOG_TREND.trend * error
-    trend = min(max(trend, -0.2), 0.2)
-    growth = [min(max(trend * (h + 1), -4.0), 4.0) for h in range(HORIZON)]
-    return [mean + unit * (np.exp(level + growth[h] + pattern[h % SEASON]) - 1) for h in range(HORIZON)]
-
-
-def slow_multiplicative(window):
-    blocks = window[-3 * SEASON :].reshape(3, SEASON)
-    shape = [
-        max(np.mean([block[n] / max(block.mean(), 0.01) for block in blocks]), 1e-3)
-        for n in range(SEASON)
-    ]
-    level = slow_average([v / shape[n % SEASON] for n, v in enumerate(blocks.flatten())], 0.3)
-    return [level * shape[h % SEASON] for h in range(HORIZON)]
 
 
 def slow_coefficients(c, count):
@@ -292,8 +261,6 @@ def slow_experts(row):
         "seasonal_drift": slow_seasonal_drift(window),
         "autoregression": slow_autoregression(filled, slow_fill(row, SEASON)[1]),
         "profile": slow_profile(filled, slow_fill(row, SEASON)[1], slow_season(window)),
-        "log_trend": slow_log_trend(window, own),
-        "multiplicative": slow_multiplicative(window),
         "damped_trend": slow_smooth(np.array(flat), DAMPED, 1) + ahead,
         "theta": slow_average(flat, 0.4) + slope / 2 * (lead + 1) + ahead,
         "ets": slow_smooth(
@@ -311,16 +278,10 @@ def slow_experts(row):
 @pytest.mark.parametrize("seed", range(3))
 def test_every_expert_equals_a_slow_loop(seed):
     rows = histories(seed)
-    found, found_of_positive = (
-        pool_of(make_experts(), some).forecasts.numpy() for some in (rows, np.exp(rows / 4))
-    )
-    wanted, wanted_of_positive = (
-        np.stack([slow_experts(row) for row in some]) for some in (rows, np.exp(rows / 4))
-    )
+    found = pool_of(make_experts(), rows).forecasts.numpy()
+    wanted = np.stack([slow_experts(row) for row in rows])
     for number, name in enumerate(ALL):
         one, other = found[..., number], wanted[..., number]
-        if name in OF_POSITIVE:
-            one, other = found_of_positive[..., number], wanted_of_positive[..., number]
         if name == "growing_season":  # in a series of few steps the rest of a season is rounding
             one, other = one[[0, 1, 2, 3, 7, 8]], other[[0, 1, 2, 3, 7, 8]]
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3, err_msg=name)
@@ -411,12 +372,12 @@ def test_weights_are_equal_where_no_earlier_cutoff_is_known_and_0_where_an_exper
     weights = pool_of(experts, histories()).evidence.weights
     one = dict(zip(ALL, weights[4].tolist(), strict=True))  # of one step of history
     absent = {name for name in ALL if "season" in name or "second" in name}
-    absent |= {"autoregression", "profile", "multiplicative"}
-    assert all(one[name] == 0 for name in absent) and len(absent) == 9
-    assert [one[name] for name in ALL if name not in absent] == pytest.approx([1 / 13] * 13)
-    experts.intermittent[1] = experts.positive[1] = False
+    absent |= {"autoregression", "profile"}
+    assert all(one[name] == 0 for name in absent) and len(absent) == 8
+    assert [one[name] for name in ALL if name not in absent] == pytest.approx([1 / 12] * 12)
+    experts.intermittent[1] = False
     weights = pool_of(experts, histories()).evidence.weights
-    assert all((weights[..., ALL.index(name)] == 0).all() for name in ("tsb", *OF_POSITIVE))
+    assert (weights[..., ALL.index("tsb")] == 0).all()
     # A smaller error has a larger weight.
     pool = pool_of(experts, histories()[:1])
     weights = pool.evidence.weights[0]
@@ -445,13 +406,11 @@ MANY = EXPERTS.model_copy(update={"experts": (*ALL, "linear"), "seasons": (SEASO
 @pytest.mark.parametrize(("a", "b"), [(1e-3, 0.0), (7.0, -2e9), (1e4, 3e8), (0.02, 5.0)])
 def test_scaled_and_shifted_histories_scale_and_shift_every_expert(a, b):
     network, inputs = make_network(PLAIN, pool=MANY), make_inputs(PLAIN)
-    network.experts.intermittent[:] = network.experts.positive[:] = True
+    network.experts.intermittent[:] = True
     moved = with_targets(inputs, a * inputs.history + b)
     scales = [network.scale(one) for one in (inputs, moved)]
     one, other = (network.pool(*pair) for pair in zip((inputs, moved), scales, strict=True))
-    kept = [
-        n for n, name in enumerate(network.experts.names) if b == 0 or name not in ("tsb", *OF_POSITIVE)
-    ]
+    kept = [n for n, name in enumerate(network.experts.names) if b == 0 or name != "tsb"]
     # Pools are in scaled units, which move with the values.
     torch.testing.assert_close(
         other.forecasts[..., kept], one.forecasts[..., kept], rtol=1e-3, atol=1e-3
@@ -482,7 +441,7 @@ HARD = {
 @pytest.mark.parametrize("weight", [0.0, 1.0])
 def test_any_history_gives_finite_rising_quantiles_and_leaves_other_rows_alone(case, weight):
     network, inputs = make_network(PLAIN, pool=MANY), make_inputs(PLAIN)
-    network.experts.intermittent[:] = network.experts.positive[:] = True
+    network.experts.intermittent[:] = True
     network.network_weight.fill_(weight)
     history = inputs.history.clone()
     history[1] = HARD[case](history[1])

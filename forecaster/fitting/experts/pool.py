@@ -18,7 +18,7 @@ from forecaster.config import Expert, ExpertPlan, ModelConfig, Plan
 from forecaster.errors import ConfigError
 from forecaster.fitting.experts.cold_bands import learn_cold_bands
 from forecaster.fitting.experts.drivers import solve_arx
-from forecaster.fitting.experts.levels import always_positive, learn_levels
+from forecaster.fitting.experts.levels import learn_levels
 from forecaster.fitting.experts.ridge import solve_linear
 from forecaster.fitting.moments import learn_scales
 from forecaster.fitting.versions import versions
@@ -106,8 +106,8 @@ def pool_settings(model: ModelConfig, panel: Panel, horizon: int) -> ExpertPlan:
         suitable.add("ets")
     if unsuited := sorted(set(requested or ()) - suitable):
         raise ConfigError(
-            f"model.experts {', '.join(unsuited)}: {panel.name} has no season or demand for it, or no positive "
-            f"channel (season {lengths.season}, longest series {longest:,} rows); take some of "
+            f"model.experts {', '.join(unsuited)}: {panel.name} has no season or demand for it "
+            f"(season {lengths.season}, longest series {longest:,} rows); take some of "
             f"{', '.join(name for name in get_args(Expert) if name in suitable)}"
         )
     names = tuple(name for name in get_args(Expert) if name in (requested or suitable))
@@ -152,7 +152,7 @@ def _lengths(panel: Panel, horizon: int) -> _Lengths:
 
 
 def _suitable(panel: Panel, lengths: _Lengths, drivers: tuple[str, ...]) -> set[str]:
-    """The experts that a table has the season, demand, positive channels or drivers for."""
+    """The experts that a table has the season, demand or drivers for."""
     suitable = {*GENERAL, "linear"}
     if lengths.season > 1:
         suitable.update(SEASONAL)
@@ -162,10 +162,6 @@ def _suitable(panel: Panel, lengths: _Lengths, drivers: tuple[str, ...]) -> set[
         suitable.discard("profile")
     if _intermittent(panel, panel.indptr[1:]).any():
         suitable.add("tsb")
-    if always_positive(panel, panel.indptr[1:]).any():
-        suitable.add("log_trend")
-    else:
-        suitable.discard("multiplicative")
     if drivers:
         suitable.add("arx")
     if lengths.season > ETS_SEASON:
@@ -191,11 +187,10 @@ def solve_experts(network: Network, panel: Panel, plan: Plan, split: Split, stor
 
 
 def learn_traits(experts: Experts, panel: Panel, end: Int64) -> None:
-    """Puts which channels are of intermittent demand, and which positive, into experts, by rows before `end`."""
-    traits = (_intermittent(panel, end), always_positive(panel, end))
-    for of_channel, found in zip((experts.intermittent, experts.positive), traits, strict=True):
-        of_channel[1:] = torch.from_numpy(found)
-        of_channel[0] = bool(found.all())  # a channel that the table lacks
+    """Puts which channels are of intermittent demand into experts, by rows before `end`."""
+    found = _intermittent(panel, end)
+    experts.intermittent[1:] = torch.from_numpy(found)
+    experts.intermittent[0] = bool(found.all())  # a channel that the table lacks
 
 
 def fit_experts(panel: Panel, plan: Plan, split: Split, only: Expert | None = None) -> Artifact:
