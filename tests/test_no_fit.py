@@ -140,10 +140,12 @@ def test_it_moves_with_the_units_of_the_table(a, b):
     assert (np.abs(moved - (a * plain + b)) < 1e-5 * width).all()
 
 
-def test_positive_values_move_with_their_unit():
+@pytest.mark.parametrize(("a", "b"), [(1000.0, 0.0), (0.5, -3e4)])
+def test_positive_values_move_with_their_unit(a, b):
     plain = fc.predict(tiny.plain(), 14).quantiles
-    moved = fc.predict(tiny.plain().with_columns(pl.col("sales") * 1000), 14).quantiles
-    np.testing.assert_allclose(moved, 1000 * plain, rtol=1e-5)
+    moved = fc.predict(tiny.plain().with_columns(pl.col("sales") * a + b), 14).quantiles
+    width = a * (plain[..., -1:] - plain[..., :1])
+    assert (np.abs(moved - (a * plain + b)) < 1e-5 * width).all()
 
 
 def test_a_constant_stays_and_one_row_says_which_step_is_assumed():

@@ -129,12 +129,12 @@ def test_2_another_unit_of_the_target_is_another_unit_of_the_forecast(a, shift):
     _assert_moved(_at(table, tiny.signed_model()).quantiles, plain, a, a * shift)
 
 
-@given(st.floats(1e-6, 1e6))
+@given(st.floats(1e-6, 1e6), st.floats(-1e9, 1e9))
 @FEW
-def test_2_where_all_values_are_positive_another_unit_is_one_of_the_forecast_too(a):
+def test_2_where_all_values_are_positive_another_unit_is_one_of_the_forecast_too(a, shift):
     plain = _at(tiny.plain(), tiny.plain_model()).quantiles
-    table = tiny.plain().with_columns(pl.col("sales") * a)
-    _assert_moved(_at(table, tiny.plain_model()).quantiles, plain, a, 0.0)
+    table = tiny.plain().with_columns(pl.col("sales") * a + a * shift)
+    _assert_moved(_at(table, tiny.plain_model()).quantiles, plain, a, a * shift)
 
 
 @pytest.mark.parametrize(("a", "b"), [(1, -1e9), (3, -23e6), (0.5, 2.0)])
@@ -145,12 +145,12 @@ def test_2_fitted_to_another_unit_a_model_forecasts_in_it(a, b):
     _assert_moved(_at(table, model).quantiles, plain, a, b)
 
 
-@pytest.mark.parametrize("a", [1e-4, 300])
-def test_2_fitted_to_another_unit_of_positive_values_a_model_forecasts_in_it(a):
-    table = tiny.plain().with_columns(pl.col("sales") * a)
+@pytest.mark.parametrize(("a", "b"), [(1e-4, 0.0), (300, 4e5), (2, -1e6)])
+def test_2_fitted_to_another_unit_of_positive_values_a_model_forecasts_in_it(a, b):
+    table = tiny.plain().with_columns(pl.col("sales") * a + b)
     model = fc.fit(table, horizon=tiny.HORIZON, config=tiny.TINY, quiet=True)
     plain = _at(tiny.plain(), tiny.plain_model()).quantiles
-    _assert_moved(_at(table, model).quantiles, plain, a, 0.0)
+    _assert_moved(_at(table, model).quantiles, plain, a, b)
 
 
 @pytest.mark.parametrize("seed", range(3))

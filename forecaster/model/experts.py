@@ -4,7 +4,7 @@
                         └─▶ experts at four earlier cutoffs − truth ─▶ evidence ─▶ ATTENTION ─┴─▶ quantiles
 
 Attention over experts (expert_attention.py) has weights that were learned on other tables and come with the
-package; nothing of it is trained on a table. An error counts only leads up to the cutoff of the window. All
+package; a fit may tune the last maps of it. An error counts only leads up to the cutoff of the window. All
 experts commute with y → a·y + b, but for `tsb`, of channels of intermittent demand alone, which commutes with a.
 
 Axes: B batch · C channel · R row, a channel of a window · T history · J earlier cutoff · H lead · L lead that
@@ -133,7 +133,7 @@ class Experts(nn.Module):
         self.linear = LinearForecast(config, shape) if config.pool.needs_maps else None
         self.arx = ArxForecast(config, shape) if "arx" in self.names else None
         self.attention = ExpertAttention(self.names).requires_grad_(False)
-        """Its weights were learned on other tables; no fit trains them."""
+        """Its weights were learned on other tables; a fit tunes the last maps at most."""
         if not self.attention.place.is_meta:  # counting parameters needs no values
             load_shipped(self.attention)
         self._positions = positions(shape.horizon)

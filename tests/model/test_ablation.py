@@ -33,7 +33,7 @@ OF_ROW = (
     [LENGTHS] * 7
     + [ERRORS, LENGTHS, ERRORS]
     + [RECENT_STEPS] * 5
-    + [LENGTHS] * 3
+    + [LENGTHS] * 2
     + [ERRORS] * CUTOFFS
     + [FORECASTS] * POSITIONS * 3
     + [LENGTHS] * POSITIONS
