@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         predict,
         score,
         tune,
+        what_if,
     )
     from forecaster.config import Config, load_config
     from forecaster.errors import (
@@ -55,10 +56,19 @@ if TYPE_CHECKING:
     from forecaster.evaluation.backtest import Backtest
     from forecaster.forecast.explain import Explanation
     from forecaster.forecast.forecast import Forecast
+    from forecaster.forecast.what_if import WhatIf
 
 __version__ = "0.1.0"
 
-_MODULES = ("errors", "config", "api", "evaluation.backtest", "forecast.explain", "forecast.forecast")
+_MODULES = (
+    "errors",
+    "config",
+    "api",
+    "evaluation.backtest",
+    "forecast.explain",
+    "forecast.forecast",
+    "forecast.what_if",
+)
 """Where the public names are looked up: light modules first."""
 
 __all__ = [
@@ -75,6 +85,7 @@ __all__ = [
     "ForecasterError",
     "OutputError",
     "Study",
+    "WhatIf",
     "backtest",
     "check",
     "compare",
@@ -87,6 +98,7 @@ __all__ = [
     "predict",
     "score",
     "tune",
+    "what_if",
 ]
 
 

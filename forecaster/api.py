@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from forecaster.forecast.explain import Explanation
     from forecaster.forecast.forecast import Forecast
     from forecaster.forecast.totals import TotalRequest
+    from forecaster.forecast.what_if import WhatIf
     from forecaster.model.class_network import ClassEnsemble
     from forecaster.model.ensemble import Ensemble
     from forecaster.panel.findings import Finding
@@ -367,6 +368,7 @@ def predict(
     integer: options.Integer = False,
     levels: options.Levels = None,
     quantiles: options.Quantiles = None,
+    fill_known: options.FillKnown = None,
     progress: options.Progress = None,
     device: options.Device = None,
     **data_options: Unpack[DataOptions],
@@ -388,7 +390,49 @@ def predict(
     bounds = bounds_of(lower, upper, integer)
     model, panel = without_fit(data, horizon, future, covariates, cutoff, only, bounds, data_options)
     asked: dict[str, Any] = {"samples": samples, "seed": seed, "levels": levels, "quantiles": quantiles}
+    asked |= {"fill_known": fill_known}
     return model.predict(panel, cutoff=cutoff, progress=progress, only=only, **asked)
+
+
+@public
+@_on_device
+def what_if(
+    data: options.Table,
+    horizon: options.RequiredHorizon,
+    future: options.Future,
+    changes: options.Changes,
+    *,
+    covariates: options.Covariates = None,
+    cutoff: options.Cutoff = "own",
+    samples: options.Differences = None,
+    seed: options.PathSeed = 0,
+    only: options.Only = None,
+    lower: options.Lower = None,
+    upper: options.Upper = None,
+    integer: options.Integer = False,
+    levels: options.Levels = None,
+    quantiles: options.Quantiles = None,
+    fill_known: options.FillKnown = None,
+    device: options.Device = None,
+    **data_options: Unpack[DataOptions],
+) -> "WhatIf":
+    """Returns forecasts without a fit as a table is and with other known covariates, and their difference.
+
+    Raises:
+        DataError: the table cannot be understood, holds classes, or a known covariate is missing.
+        ConfigError: there is no horizon, no such covariate or value, or a level is none.
+
+    Example:
+        >>> what_if("sales.csv", 28, "promos.csv", ["price*0.9", "promo=1"]).frame   # doctest: +SKIP
+    """
+    from forecaster.panel.known import changes_of
+
+    changes_of(changes)
+    check_levels(levels, quantiles)
+    bounds = bounds_of(lower, upper, integer)
+    model, panel = without_fit(data, horizon, future, covariates, cutoff, only, bounds, data_options)
+    asked: dict[str, Any] = {"samples": samples, "seed": seed, "levels": levels, "quantiles": quantiles}
+    return model.what_if(panel, None, changes, cutoff=cutoff, only=only, fill_known=fill_known, **asked)
 
 
 @public
@@ -1107,6 +1151,7 @@ class Forecaster(Model["Ensemble"]):
         *,
         levels: options.Levels = None,
         quantiles: options.Quantiles = None,
+        fill_known: options.FillKnown = None,
         device: options.Device = None,
         **data_options: Unpack[DataOptions],
     ) -> "Forecast":
@@ -1123,8 +1168,92 @@ class Forecaster(Model["Ensemble"]):
         start = _date_text(cutoff, "cutoff")
         panel = self.open(data, future, covariates, **data_options)
         return Predictor(self.artifact).predict(
-            panel, start, horizon, progress, samples, seed, only, levels, quantiles
+            panel, start, horizon, progress, samples, seed, only, levels, quantiles, fill_known
         )
+
+    @public
+    @_on_device
+    def what_if(
+        self,
+        data: options.Table,
+        future: options.Future,
+        changes: options.Changes,
+        covariates: options.Covariates = None,
+        cutoff: options.Cutoff = "own",
+        horizon: options.FittedHorizon = None,
+        samples: options.Differences = None,
+        seed: options.PathSeed = 0,
+        only: options.Only = None,
+        *,
+        levels: options.Levels = None,
+        quantiles: options.Quantiles = None,
+        fill_known: options.FillKnown = None,
+        device: options.Device = None,
+        **data_options: Unpack[DataOptions],
+    ) -> "WhatIf":
+        """Returns forecasts as a table is and with other known covariates, and their difference with its band.
+
+        Raises:
+            DataError: the table does not fit the model, or a known covariate is missing.
+            ConfigError: there is no such covariate or value, or the model draws no paths, or no such level.
+
+        Example:
+            >>> model.what_if("sales.csv", "promos.csv", {"price": lambda p: 0.9 * p}).frame   # doctest: +SKIP
+        """
+        from forecaster.panel.known import changes_of
+
+        found = changes_of(changes)
+        check_levels(levels, quantiles)
+
+        from forecaster.forecast.forecast import none_forecast
+        from forecaster.forecast.task import WhatIfTask
+        from forecaster.forecast.totals import PATHS
+        from forecaster.forecast.what_if import WhatIf
+        from forecaster.forecast.window import resolve_window
+
+        panel = self.open(data, future, covariates, **data_options)
+        start = _date_text(cutoff, "cutoff")
+        window = resolve_window(
+            self.artifact, panel, start, horizon, None, seed, levels, quantiles, fill_known
+        )
+        task = WhatIfTask(window, found, PATHS if samples is None else samples)
+        panel, findings = task.audited(panel, self.artifact, only)
+        compared = task.predict(self.artifact)(panel)
+        assert isinstance(compared, WhatIf)
+        if error := none_forecast(panel, compared.lost, int(panel.present.sum())):
+            raise error
+        return replace(compared, base=replace(compared.base, findings=tuple(findings)))
+
+    @public
+    def future(
+        self,
+        data: options.Table,
+        cutoff: options.Cutoff = "own",
+        horizon: options.FittedHorizon = None,
+        covariates: options.Covariates = None,
+        only: options.Only = None,
+        **data_options: Unpack[DataOptions],
+    ) -> "AnyFrame":
+        """Returns the table of known covariates that a forecast needs, to be filled in and passed as `future`.
+
+        It has the keys, the times after each cutoff, and the known covariates, empty but where `data` has them.
+
+        Raises:
+            DataError: the table does not fit the model.
+            ConfigError: the horizon is too long for the model.
+
+        Example:
+            >>> model.future("sales.csv").to_csv("promos.csv")   # doctest: +SKIP
+        """
+        from forecaster.forecast.window import locate_leads, resolve_window
+        from forecaster.panel.frames import to_kind
+        from forecaster.panel.known import future_frame
+
+        panel = self.open(data, None, covariates, **data_options)
+        window = resolve_window(self.artifact, panel, _date_text(cutoff, "cutoff"), horizon)
+        leads, ahead = locate_leads(panel.only(only), self.artifact, window), window.horizon
+        rows = future_frame(leads.panel, leads.rows[:, :ahead], leads.time[:, :ahead])
+        return to_kind(rows, panel.kind, panel.original)
 
     @public
     @_on_device
@@ -1144,8 +1273,8 @@ class Forecaster(Model["Ensemble"]):
         samples: Annotated[
             int | None,
             Option(
-                "Write this many joint sample paths per series instead of quantiles; with `sum`, sum so many. "
-                "None = quantiles, or totals of 200 paths."
+                "Write this many joint sample paths per series instead of quantiles; of `sum`, `what_if`: use so many. "
+                "None = quantiles, or 200 paths for these."
             ),
         ] = None,
         seed: options.PathSeed = 0,
@@ -1153,6 +1282,7 @@ class Forecaster(Model["Ensemble"]):
         sum: options.SumPeriod = None,
         by: options.By = None,
         sum_partial: options.SumPartial = False,
+        what_if: options.WhatIf = None,
         parts: options.Parts = False,
         shard: options.Shard = None,
         devices: options.Devices = None,
@@ -1163,12 +1293,13 @@ class Forecaster(Model["Ensemble"]):
         *,
         levels: options.Levels = None,
         quantiles: options.Quantiles = None,
+        fill_known: options.FillKnown = None,
         device: options.Device = None,
         **data_options: Unpack[DataOptions],
     ) -> "BatchResult":
         """Writes the forecast of every series of a table of any size to a file, in bounded memory, or totals.
 
-        The same call resumes one that was killed.
+        The same call resumes one that was killed. With `what_if` all forecasts are in memory.
 
         Raises:
             DataError: the table does not fit the model, or a known covariate is missing.
@@ -1178,26 +1309,33 @@ class Forecaster(Model["Ensemble"]):
         Example:
             >>> model.predict_to("forecasts.parquet", "sales.store").report   # doctest: +SKIP
         """
+        from forecaster.panel.known import changes_of
+
+        changes = None if what_if is None else changes_of(what_if)
+
         from forecaster.forecast.source import Source
-        from forecaster.forecast.task import ForecastTask, TotalTask
+        from forecaster.forecast.task import ForecastTask, TotalTask, WhatIfTask
         from forecaster.forecast.totals import PATHS
         from forecaster.forecast.window import resolve_window
         from forecaster.runs.batch_predict import predict_to
 
         start = _date_text(cutoff, "cutoff")
         check_levels(levels, quantiles)
-        if samples is not None and sum is None:
+        if samples is not None and sum is None and changes is None:
             given = {"levels": levels, "quantiles": quantiles}
             refuse(given, "a file of sample paths (--samples)")
 
         request = total_request(sum, by, sum_partial)
 
         def task_of(panel: "Panel") -> ForecastTask:
-            kept = samples if request is None else None
-            window = resolve_window(self.artifact, panel, start, horizon, kept, seed, levels, quantiles)
-            if request is None:
-                return ForecastTask(window)
-            return TotalTask(window, request, PATHS if samples is None else samples)
+            kept = samples if request is None and changes is None else None
+            window = resolve_window(
+                self.artifact, panel, start, horizon, kept, seed, levels, quantiles, fill_known
+            )
+            used = PATHS if samples is None else samples
+            if changes is not None:
+                return WhatIfTask(window, changes, used, request)
+            return ForecastTask(window) if request is None else TotalTask(window, request, used)
 
         source = Source(data, future, covariates, data_options, only)
         how = (parts, shard, devices, restart, engine, overwrite, progress)

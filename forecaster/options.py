@@ -49,6 +49,8 @@ class Option:
     """The value in the help of the flag; None = named by its type."""
     least: int | None = 1
     """Smallest whole number that the shell accepts; None = the config checks it."""
+    repeats: bool = False
+    """Whether the shell takes the flag several times, for several values."""
 
 
 PathLike = str | Path
@@ -154,6 +156,32 @@ By = Annotated[
     Option(
         "Key columns and static covariates whose series are summed together, or all. None = each series "
         "by itself."
+    ),
+]
+WhatIf = Annotated[
+    str | Sequence[str] | Mapping[str, Any] | None,
+    Option(
+        "Forecast also with another known covariate after the cutoff, as price*0.9, promo=1 or temp+2, and the "
+        "difference; repeatable. Or by column a value, or a function of an array. None = no what-if.",
+        metavar="CHANGE",
+        repeats=True,
+    ),
+]
+Changes = Annotated[
+    str | Sequence[str] | Mapping[str, Any],
+    Option(
+        "What becomes of known covariates after the cutoff, in this order: price*0.9, promo=1, temp+2. Or by "
+        "column a value, or a function of the array of a series."
+    ),
+]
+Differences = Annotated[
+    int | None, Option("Number of paths that the difference is taken of. None = 200.")
+]
+FillKnown = Annotated[
+    Literal["last", "seasonal", "mean"] | None,
+    Option(
+        "Fill known covariates that are missing after the cutoff with their last value, that a season before, or "
+        "the mean (of categories the most frequent). None = they must be there."
     ),
 ]
 SumPartial = Annotated[bool, Option("Sum the rest of a group where some series have no forecast.")]

@@ -69,7 +69,11 @@ def flags_of(
         retired = RETIRED.get(function.__name__, {})
         every = options_of(table or function) | options_of(function)
         options = {name: one for name, one in every.items() if name not in taken}
-        lists = {name: hint for name, (_, hint, _) in options.items() if _takes_several(hint)}
+        lists = {
+            name: hint
+            for name, (_, hint, option) in options.items()
+            if _takes_several(hint) and not option.repeats
+        }
 
         @wraps(verb)
         def run(**given: Any) -> None:
@@ -112,6 +116,9 @@ def _flag(parameter: Parameter, hint: Any, option: Option) -> Parameter:
         return parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=Annotated[str, argument])
     default = None if name in data_options() else parameter.default
     words = [f"--{name.replace('_', '-')}"]
+    if option.repeats:
+        several = Annotated[list[str] | None, typer.Option(*words, **more)]
+        return parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=several)
     choices = [get_args(kind) for kind in kinds if get_origin(kind) is Literal]
     # Text wherever that is one of the types: the others only Python can give.
     kind = next((kind for kind in (str, bool, int, float) if kind in kinds), str)

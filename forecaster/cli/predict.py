@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from forecaster.forecast.classification import Classification
     from forecaster.forecast.forecast import Forecast
     from forecaster.forecast.totals import TotalRequest, Totals
+    from forecaster.forecast.what_if import WhatIf, WhatIfTotals
     from forecaster.runs.batch_predict import BatchResult, Engine
 
 
@@ -44,15 +45,21 @@ def predict(
     Without a model, which is then made of the table at once, --horizon is required.
 
     Writes one row per (series, channel, lead), with quantiles, keyed in the table's own names; with
-    --samples one row per (series, channel, sample, lead), with --sum one per group and period. Memory stays
-    bounded, and the same command resumes one that was killed.
+    --samples one row per (series, channel, sample, lead), with --sum one per group and period, with --what-if
+    three of each: base, what-if and difference. Memory stays bounded, and the same command resumes one that was
+    killed; not with --what-if.
     """
     saved, table = results.model_and_table(model, data)
     tables, overwrite = (table, given["future"], given["covariates"]), given.pop("overwrite")
     request = api.total_request(given["sum"], given["by"], given["sum_partial"])
+    given["what_if"] = given["what_if"] or None
+    if given["what_if"] is not None:
+        from forecaster.panel.known import changes_of
+
+        changes_of(given["what_if"])
     bounds = api.bounds_of(*(given.pop(name) for name in ("lower", "upper", "integer")))
     check_levels(given["levels"], given["quantiles"])
-    if given["samples"] is not None and request is None:
+    if given["samples"] is not None and request is None and given["what_if"] is None:
         asked = {name: given[name] for name in ("levels", "quantiles")}
         api.refuse(asked, "a file of sample paths (--samples)")
     results.check_files({PICTURES: plot}, tables, overwrite)
@@ -110,8 +117,14 @@ def _print_first(
     from forecaster.forecast.totals import PATHS
     from forecaster.runs.console import Screen
 
-    found: Forecast | Classification | Totals
-    if request is None or isinstance(loaded, api.Classifier):
+    found: Forecast | Classification | Totals | WhatIf | WhatIfTotals
+    changes = given.pop("what_if", None)
+    if isinstance(loaded, api.Forecaster) and changes is not None:
+        given.pop("progress")
+        found = loaded.what_if(**{"future": None} | given, changes=changes)
+        if request is not None:
+            found = found.total(request.period, request.by, partial=request.partial)
+    elif request is None or isinstance(loaded, api.Classifier):
         found = loaded.predict(**given)
     else:
         drawn = loaded.artifact.plan.model.decoder == "autoregressive"  # with the forecast
@@ -125,7 +138,9 @@ def _print_first(
     results.put(found, None, plot)
 
 
-def _print_outcome(done: BatchResult | Forecast | Classification | Totals) -> None:
+def _print_outcome(
+    done: BatchResult | Forecast | Classification | Totals | WhatIf | WhatIfTotals,
+) -> None:
     from forecaster.runs.console import Screen
 
     said = [one for one in done.findings if one.severity == "warning" or one.rule == "resample"]

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from forecaster.forecast.totals import Totals
     from forecaster.panel.frames import AnyFrame
 
-_BLOCK = 256  # forecasts whose paths are drawn at a time
 _NO_PATHS = "this forecast has no sample paths: request them, predict(samples=200)"
+PATH_BLOCK = 256
+"""Forecasts whose paths are drawn at a time."""
 COLD = "cold"
 """Status of a forecast of a series without history."""
 
@@ -179,7 +180,9 @@ class Forecast(Result):
         check_count(samples or PATHS, "samples", " paths")
         request = TotalRequest.of(sum, by, partial)
         request.check(self.panel)
-        parts = (self.between(start, start + _BLOCK) for start in range(0, len(self.time), _BLOCK))
+        parts = (
+            self.between(start, start + PATH_BLOCK) for start in range(0, len(self.time), PATH_BLOCK)
+        )
         return replace(
             totals_of(self.panel, parts, request, samples or PATHS, seed), findings=self.findings
         )

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from forecaster.errors import DataError
+from forecaster.errors import DataError, number_of
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.runner import BLOCK
 from forecaster.forecast.window import ForecastWindow, locate_leads, unknown_cells
@@ -73,7 +73,8 @@ def _with_new_series(
 def _check_known(panel: Panel, artifact: Artifact, window: ForecastWindow) -> list[Finding]:
     """Refuses a future whose known covariates are not all given, where there is a forecast.
 
-    Returns a finding where the horizon patch in which the forecast ends reads steps that are not given.
+    Returns findings: of each covariate that is filled, and where the horizon patch in which the forecast ends
+    reads steps that are not given.
 
     Raises:
         DataError: names the first that is missing, and how many series lack some.
@@ -82,6 +83,7 @@ def _check_known(panel: Panel, artifact: Artifact, window: ForecastWindow) -> li
     names = (*schema.known_numeric, *schema.known_category)
     first_missing: dict[str, str] = {}
     lacking = np.zeros(len(names), np.int64)  # series that lack some value up to the horizon
+    filled = np.zeros(len(names), np.int64)  # cells up to the horizon
     extended = np.zeros(len(names), np.bool_)  # columns whose last value stands for steps after it
     patch, horizon = model.decoder_patch, window.horizon
     read = artifact.horizon if model.decoder_mask == "full" else -(-horizon // patch) * patch
@@ -92,6 +94,9 @@ def _check_known(panel: Panel, artifact: Artifact, window: ForecastWindow) -> li
         empty = unknown_cells(leads.panel, leads.rows[chosen, :read])  # [series, H, known]
         extended |= empty[:, horizon:].any(axis=(0, 1))
         empty = empty[:, :horizon]
+        if window.fill is not None:
+            bare = locate_leads(part, artifact, replace(window, fill=None)).panel
+            filled += (unknown_cells(bare, leads.rows[chosen, :horizon]) & ~empty).sum(axis=(0, 1))
         lacking += empty.any(axis=1).sum(axis=0)
         for column in np.flatnonzero(empty.any(axis=(0, 1))):
             row, lead = np.argwhere(empty[..., column])[0]
@@ -104,13 +109,26 @@ def _check_known(panel: Panel, artifact: Artifact, window: ForecastWindow) -> li
             raise DataError(
                 f"{panel.name}: '{name}' is known in advance, but has no value for {first_missing[name]} "
                 f"of {horizon}); {lacking[names.index(name)]} of {panel.n_series} series lack some: give "
-                "them with --future FILE, or shorten --horizon"
+                "them with --future FILE, in predict --fill-known last, or shorten --horizon"
             )
+    findings = [
+        Finding(
+            "warning",
+            "filled",
+            f"'{name}': {number_of(int(count), 'step')} without a value are filled ({window.fill})",
+            "the forecast holds only if they come true: give them with --future FILE",
+            where=name,
+            count=int(count),
+        )
+        for name, count in zip(names, filled, strict=True)
+        if count
+    ]
     if not extended.any():
-        return []
+        return findings
     text = (
         f"--horizon {horizon} needs known covariates for {read} steps (a whole patch); some are missing"
     )
     advice = "the values at the last lead are repeated: give all steps with --future FILE"
     where = listing([name for name, is_extended in zip(names, extended, strict=True) if is_extended])
-    return [Finding("warning", "held", text, advice, where=where, count=int(extended.sum()))]
+    held = Finding("warning", "held", text, advice, where=where, count=int(extended.sum()))
+    return [*findings, held]

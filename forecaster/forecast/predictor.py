@@ -52,6 +52,7 @@ class Predictor:
         only: Only = None,
         levels: Levels = None,
         quantiles: Levels = None,
+        fill: str | None = None,
     ) -> Forecast:
         """Returns the forecast of every series of a panel, or of some.
 
@@ -67,6 +68,7 @@ class Predictor:
             only: names of the series to forecast.
             levels: central bands, percent, in place of the fitted quantiles.
             quantiles: further levels.
+            fill: how known covariates are filled after the cutoff; None = they must be there.
 
         Raises:
             ConfigError: the horizon is too long for the model, it draws no paths, or has no such levels.
@@ -74,19 +76,23 @@ class Predictor:
                 cutoff.
         """
         window = resolve_window(
-            self.artifact, panel, cutoff, horizon, num_samples, seed, levels, quantiles
+            self.artifact, panel, cutoff, horizon, num_samples, seed, levels, quantiles, fill
         )
         panel, found = audited(panel, self.artifact, window, only)
+        forecast = self.whole(panel, window, progress)
+        if error := none_forecast(panel, forecast.lost, sum(map(bool, forecast.status))):
+            raise error
+        return replace(forecast, findings=tuple(found))
+
+    def whole(self, panel: Panel, window: ForecastWindow, progress: Progress | None = None) -> Forecast:
+        """Returns the forecast of any number of series, block by block."""
         forecasts, total = [], panel.n_series
         for start in range(0, total, BLOCK):
             stop = min(start + BLOCK, total)
             forecasts.append(self.forecast(panel.between(start, stop), window))
             if progress is not None:
                 progress(stop, total)
-        forecast = joined(panel, forecasts)
-        if error := none_forecast(panel, forecast.lost, sum(map(bool, forecast.status))):
-            raise error
-        return replace(forecast, findings=tuple(found))
+        return joined(panel, forecasts)
 
     def forecast(self, panel: Panel, window: ForecastWindow) -> Forecast:
         """Returns the forecast of at most `BLOCK` neighbouring series, with a window of all series."""

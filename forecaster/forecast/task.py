@@ -15,8 +15,10 @@ from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.result import Predicted
 from forecaster.forecast.runner import BLOCK
 from forecaster.forecast.totals import TotalRequest, totals_of
+from forecaster.forecast.what_if import WhatIf, WhatIfTotals, check_names, compared
 from forecaster.forecast.window import ForecastWindow, check_samples
 from forecaster.panel.findings import Finding
+from forecaster.panel.known import Change
 from forecaster.panel.panel import Only, Panel
 
 
@@ -75,6 +77,7 @@ class ForecastTask:
             "samples": window.num_samples,
             "seed": window.seed,
             "levels": ", ".join(name for name, _ in window.columns) or None,
+            "fill-known": window.fill,
         }
 
     def report(self, panel: Panel, totals: BatchCounts, findings: Sequence[Finding]) -> str:
@@ -133,3 +136,52 @@ class TotalTask(ForecastTask):
         return outcome(
             panel, self.window.cutoffs(panel), totals.series, totals.rows, totals.lost, findings
         )
+
+
+@dataclass(frozen=True)
+class WhatIfTask(ForecastTask):
+    """Forecasts of a window as the table is and with changes, or their totals."""
+
+    changes: tuple[Change, ...]
+    samples: int
+    """Paths that the difference is taken of."""
+    request: TotalRequest | None = None
+
+    def audited(self, panel: Panel, artifact: Artifact, only: Only) -> tuple[Panel, list[Finding]]:
+        check_names(panel, self.request)
+        if self.request is not None:
+            self.request.check(panel)
+        for change in self.changes:
+            change.check(panel.schema)
+        check_samples(artifact, self.samples)
+        return super().audited(panel, artifact, only)
+
+    def predict(
+        self, artifact: Artifact, device: str | None = None, lanes: int | None = None
+    ) -> Callable[[Panel], WhatIf | WhatIfTotals]:
+        predictor, window = Predictor(artifact, device, lanes), self.window
+        if artifact.plan.model.decoder == "autoregressive":  # it draws with the forecast, not after
+            window = replace(window, num_samples=self.samples)
+
+        def compare(panel: Panel) -> WhatIf | WhatIfTotals:
+            base, changed = (
+                predictor.whole(panel, replace(window, changes=changes))
+                for changes in ((), self.changes)
+            )
+            found = compared(base, changed, self.changes, self.samples, window.seed)
+            if (request := self.request) is None:
+                return found
+            return found.total(request.period, request.by, partial=request.partial)
+
+        return compare
+
+    def terms(self, panel: Panel) -> dict[str, Any]:
+        asked = {} if self.request is None else asdict(self.request)
+        changes = ", ".join(map(str, self.changes))
+        return super().terms(panel) | asked | {"samples": self.samples, "what-if": changes}
+
+    def indivisible(self, panel: Panel) -> str:
+        return "--what-if forecasts the whole table twice, and writes both beside their difference"
+
+    def none_predicted(self, panel: Panel, totals: BatchCounts) -> DataError | None:
+        return none_forecast(panel, totals.lost, int(panel.present.sum()))

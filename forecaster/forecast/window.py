@@ -17,6 +17,7 @@ from forecaster.forecast.bands import Columns, Levels, asked_columns
 from forecaster.forecast.model_folder import check_leads
 from forecaster.model.size import check_work
 from forecaster.panel.arrays import blocks
+from forecaster.panel.known import Change, changed, check_fill, filled
 from forecaster.panel.panel import MISSING, NO_TIME, Panel
 from forecaster.windows.index import Int64
 
@@ -37,6 +38,10 @@ class ForecastWindow:
     """Of the sample paths."""
     columns: Columns = ()
     """Of the quantiles; () = of the fitted levels."""
+    fill: str | None = None
+    """How known covariates are filled where they are missing; None = they are not."""
+    changes: tuple[Change, ...] = ()
+    """Of known covariates, after they are filled."""
 
     def cutoffs(self, panel: Panel) -> Int64:
         """Returns int64 [series] time of each cutoff; NO_TIME = a series without an observed target."""
@@ -54,6 +59,7 @@ def resolve_window(
     seed: int = 0,
     levels: Levels = None,
     quantiles: Levels = None,
+    fill: str | None = None,
 ) -> ForecastWindow:
     """Returns the window of a forecast of all series of a panel; arguments as `Predictor.predict`.
 
@@ -67,14 +73,15 @@ def resolve_window(
     check_horizon(artifact, wanted, num_samples)
     if not is_count(seed, least=0):
         raise ConfigError(f"seed {seed!r}: expected 0 or more")
+    check_fill(panel, fill)
     time = panel.cutoff_at(cutoff)
     if time is not None:
-        return ForecastWindow(wanted, time, time, num_samples, seed, columns)
+        return ForecastWindow(wanted, time, time, num_samples, seed, columns, fill)
     own = _own_cutoffs(panel)
     located = own != NO_TIME
     latest = int(own[located].max()) if located.any() else artifact.trained_until
     common = None if cutoff == "own" else latest
-    return ForecastWindow(wanted, common, latest, num_samples, seed, columns)
+    return ForecastWindow(wanted, common, latest, num_samples, seed, columns, fill)
 
 
 def columns_for(panel: Panel, levels: Levels, quantiles: Levels, fitted: Sequence[float]) -> Columns:
@@ -166,6 +173,10 @@ def locate_leads(panel: Panel, artifact: Artifact, window: ForecastWindow) -> Le
         for step in range(horizon):
             row = panel.row_at(time[:, step])[unbegun]
             rows[unbegun, step] = np.where(panel.time[row] == time[unbegun, step], row, -1)
+    if window.fill is not None:
+        panel = filled(panel, rows, at, window.fill)
+    if window.changes:
+        panel = changed(panel, rows, window.changes)
     usable, reasons = _usable(panel, at, artifact.context_length)
     first = panel.first_observed
     cold = ((first < 0) | (first > at)) & (rows >= 0).all(axis=1) & artifact.ensemble.forecasts_cold

@@ -1,0 +1,244 @@
+"""Known covariates after the cutoff: filled where they are missing, changed for a what-if, listed to be filled in.
+
+Axes: N series · L lead.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from forecaster.errors import ConfigError
+from forecaster.panel.arrays import Ints
+from forecaster.panel.panel import MISSING, Panel
+from forecaster.panel.schema import Names, Schema, holiday_columns
+
+_SIGNS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": lambda values, amount: np.full_like(values, amount),
+    "*": operator.mul,
+    "+": operator.add,
+    "-": operator.sub,
+    "/": operator.truediv,
+}
+_ASSIGNED = re.compile(r"\s*([^=]+?)\s*=\s*(.*?)\s*")
+_COMPUTED = re.compile(r"\s*(.+?)\s*([*+/-])\s*([+-]?[\d.]+(?:e[+-]?\d+)?)\s*", re.IGNORECASE)
+_GRAMMAR = "COLUMN=VALUE, COLUMN*NUMBER, COLUMN+NUMBER, COLUMN-NUMBER or COLUMN/NUMBER"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What becomes of a known covariate after the cutoff."""
+
+    column: str
+    """Of the table."""
+    sign: str
+    """One of = * + - /; "" = a function."""
+    amount: Any
+    """Text of a number, or of a category; or the function, of the values [L] of a series."""
+
+    def __str__(self) -> str:
+        return f"{self.column}{self.sign}{self.amount}" if self.sign else f"{self.column}: a function"
+
+    def check(self, schema: Schema) -> None:
+        """Raises a ConfigError for a column that is no known covariate, or a value that it cannot have."""
+        table = schema.as_read
+        known = (*table.known, *holiday_columns(table.holidays))
+        if self.column not in known:
+            raise ConfigError(
+                f"--what-if {self}: expected a covariate known in advance "
+                f"({', '.join(known) or 'there is none; declare it with --known'}), found {self.column!r}"
+            )
+        if not self.sign:
+            return
+        if self.column not in table.categorical:
+            _number(self)
+            return
+        words = schema.categories[columns_of(schema, self.column)[0]]
+        if self.sign != "=" or self.amount not in words:
+            raise ConfigError(
+                f"--what-if {self}: {self.column} is a category; expected {self.column}=WORD with one of "
+                f"{', '.join(words)}"
+            )
+
+    def of(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Returns other numbers, or words, in the place of some."""
+        if self.sign:
+            amount = self.amount if values.dtype == object else _number(self)
+            return np.asarray(_SIGNS[self.sign](values, amount))
+        found = np.broadcast_to(np.asarray(self.amount(values.copy()), values.dtype), values.shape)
+        if values.dtype != object and not (np.isfinite(found) | np.isnan(values)).all():
+            raise ConfigError(f"--what-if {self}: expected finite numbers from it, found {found}")
+        return found
+
+
+def changes_of(given: str | Sequence[str] | Mapping[str, Any]) -> tuple[Change, ...]:
+    """Returns changes in their order.
+
+    Args:
+        given: as COLUMN*0.9; or by column a number, a category, or a function of an array.
+
+    Raises:
+        ConfigError: one cannot be understood, or divides by 0.
+    """
+    if isinstance(given, Mapping):
+        pairs = given.items()
+        found = [
+            Change(name, "" if callable(to) else "=", to if callable(to) else str(to))
+            for name, to in pairs
+        ]
+    else:
+        found = [_parsed(text) for text in ([given] if isinstance(given, str) else given)]
+    if not found:
+        raise ConfigError(f"--what-if: expected {_GRAMMAR}, found nothing")
+    return tuple(found)
+
+
+def _parsed(text: str) -> Change:
+    if match := _ASSIGNED.fullmatch(text):
+        return Change(match[1], "=", match[2])
+    if match := _COMPUTED.fullmatch(text):
+        change = Change(*match.groups())
+        if change.sign == "/" and _number(change) == 0:
+            raise ConfigError(f"--what-if {text}: divides by 0; expected another number")
+        return change
+    raise ConfigError(f"--what-if {text}: expected {_GRAMMAR}")
+
+
+def _number(change: Change) -> float:
+    try:
+        number = float(change.amount)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ConfigError(f"--what-if {change}: expected a finite number, found {change.amount!r}")
+    return number
+
+
+def columns_of(schema: Schema, name: str) -> Names:
+    """Returns the columns of a panel that a known covariate of the table became: one, or one per channel."""
+    return (name,) if schema.pivot is None else schema.pivot.covariates.get(name, (name,))
+
+
+def changed(panel: Panel, rows: Ints, changes: Sequence[Change]) -> Panel:
+    """Returns the panel with other known covariates in rows [N, L]; -1 = no row."""
+    panel = replace(panel, values=panel.values.copy(), codes=panel.codes.copy())
+    for change in changes:
+        each = (
+            rows if not change.sign else rows.reshape(1, -1)
+        )  # a function sees the leads of one series
+        for name in columns_of(panel.schema, change.column):
+            cells, column = _cells(panel, name)
+            for own in (part[part >= 0] for part in each):
+                if name not in panel.schema.categorical:
+                    cells[own, column] = change.of(cells[own, column])
+                    continue
+                words = change.of(_words(panel, name)[cells[own, column] - 1])
+                code = {word: code for code, word in enumerate(panel.schema.categories[name], start=1)}
+                cells[own, column] = [code.get(word, MISSING if word is None else 0) for word in words]
+    return panel
+
+
+def filled(panel: Panel, rows: Ints, cutoff: Ints, how: str) -> Panel:
+    """Returns the panel with values of the history where a known covariate has none in rows [N, L].
+
+    Args:
+        panel: with these rows.
+        rows: after the cutoff; -1 = no row.
+        cutoff: [N] row of the last step that may be seen; the one before the first = none.
+        how: last = the last value, mean = the mean or the most frequent category, seasonal = the value some
+            seasons before, in the last one that has it, else the last.
+    """
+    season, schema = panel.calendar.season_length, panel.schema
+    panel = replace(panel, values=panel.values.copy(), codes=panel.codes.copy())
+    for name in (*schema.known_numeric, *schema.known_category):
+        cells, column = _cells(panel, name)
+        missing = _is_missing(cells[rows, column]) & (rows >= 0)
+        for series in np.flatnonzero(missing.any(axis=1)):
+            begin, own = panel.indptr[series], rows[series, missing[series]]
+            history = cells[begin : cutoff[series] + 1, column]
+            seen = np.flatnonzero(~_is_missing(history))
+            if not len(seen):
+                continue
+            if how == "seasonal":
+                alike = (begin + seen - own[:, None]) % season == 0
+                place = np.where(alike, seen, -1).max(axis=1)
+                cells[own, column] = history[np.where(place < 0, seen[-1], place)]
+            elif how == "last":
+                cells[own, column] = history[seen[-1]]
+            elif cells is panel.values:
+                cells[own, column] = history[seen].mean()
+            else:
+                cells[own, column] = np.bincount(history[seen]).argmax()
+    return panel
+
+
+def check_fill(panel: Panel, how: str | None) -> None:
+    """Raises a ConfigError where a table has no season that values could be of."""
+    if how == "seasonal" and (panel.calendar.season_length < 2 or not panel.regular):
+        why = "has no season" if panel.regular else "is irregular"
+        raise ConfigError(f"--fill-known seasonal: {panel.name} {why}; expected last or mean")
+
+
+def future_frame(panel: Panel, rows: Ints, time: Ints) -> pl.DataFrame:
+    """Returns keys, times and known covariates of leads as a table to fill in; cells that are known are there.
+
+    Args:
+        panel: with the rows of the leads.
+        rows: [N, L]; -1 = no row.
+        time: [N, L]
+    """
+    schema = panel.schema
+    shape = (len(rows), panel.n_channels if schema.pivots else 1, rows.shape[1])
+    series, channel, _ = np.indices(shape).reshape(3, -1)
+
+    def cells(name: str) -> pl.Series:
+        parts = [_values(panel, one, rows) for one in columns_of(schema, name)]
+        values = np.broadcast_to(np.stack(parts, axis=1), shape).reshape(-1)
+        return pl.Series(values.tolist(), dtype=pl.String if values.dtype == object else pl.Float64)
+
+    columns = {name: cells(name) for name in schema.as_read.known}
+    times = np.broadcast_to(time[:, None], shape).reshape(-1)
+    frame = panel.frame(series, times, **columns, **({"channel": channel} if schema.pivots else {}))
+    # The columns of a wide table share its covariates.
+    return frame.drop(panel.keys.columns).unique(maintain_order=True) if schema.melted else frame
+
+
+def by_scenario(frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """Returns frames of the same keys as one, the rows of a key together, with a column `scenario`."""
+    parts = [frame.with_columns(scenario=pl.lit(name)) for name, frame in frames.items()]
+    height, columns = parts[0].height, parts[0].columns[:-1]
+    columns.insert(columns.index("forecast"), "scenario")
+    order = np.arange(len(parts) * height).reshape(-1, height).T.reshape(-1)
+    return pl.concat(parts).select(columns)[order]
+
+
+def _values(panel: Panel, name: str, rows: Ints) -> NDArray[Any]:
+    """Returns numbers, or words, in rows [N, L]; none where there is no row."""
+    cells, column = _cells(panel, name)
+    if name not in panel.schema.categorical:
+        return np.where(rows < 0, np.nan, cells[rows, column])
+    return _words(panel, name)[np.where(rows < 0, MISSING, cells[rows, column]) - 1]
+
+
+def _words(panel: Panel, name: str) -> NDArray[Any]:
+    """Returns the word of each code less 1; of 0 and MISSING, from the end, none."""
+    return np.array([*panel.schema.categories[name], None, None], object)
+
+
+def _cells(panel: Panel, name: str) -> tuple[NDArray[Any], int]:
+    """Returns the array that holds a column, and its place there."""
+    if name in panel.schema.categorical:
+        return panel.codes, panel.schema.code_columns.index(name)
+    return panel.values, panel.schema.columns.index(name)
+
+
+def _is_missing(cells: NDArray[Any]) -> NDArray[np.bool_]:
+    return np.isnan(cells) if cells.dtype == np.float64 else cells == MISSING
