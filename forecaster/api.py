@@ -1273,8 +1273,8 @@ class Forecaster(Model["Ensemble"]):
         samples: Annotated[
             int | None,
             Option(
-                "Write this many joint sample paths per series instead of quantiles; of `sum`, `what_if`: use so many. "
-                "None = quantiles, or 200 paths for these."
+                "Write this many joint sample paths per series instead of quantiles; with `sum`, `what_if`: use so "
+                "many for these. None = quantiles, or 200 paths."
             ),
         ] = None,
         seed: options.PathSeed = 0,

@@ -117,7 +117,6 @@ def _check_known(panel: Panel, artifact: Artifact, window: ForecastWindow) -> li
             "filled",
             f"'{name}': {number_of(int(count), 'step')} without a value are filled ({window.fill})",
             "the forecast holds only if they come true: give them with --future FILE",
-            where=name,
             count=int(count),
         )
         for name, count in zip(names, filled, strict=True)
