@@ -79,7 +79,16 @@ Tables are a path, a glob, or a pandas, polars or Arrow frame; results come as t
 that read a table also take every setting of `data` ([reference.md](reference.md#settings)) as a keyword: `time=`,
 `series=`, `known=`, ….
 """
-CLASSES = ("Forecaster", "Classifier", "Forecast", "Backtest", "Explanation", "Study", "Config")
+CLASSES = (
+    "Forecaster",
+    "Classifier",
+    "Forecast",
+    "WhatIf",
+    "Backtest",
+    "Explanation",
+    "Study",
+    "Config",
+)
 
 
 def render_api() -> str:

@@ -400,7 +400,7 @@ def what_if(
     data: options.Table,
     horizon: options.RequiredHorizon,
     future: options.Future,
-    changes: options.Changes,
+    changes: options.WhatIf,
     *,
     covariates: options.Covariates = None,
     cutoff: options.Cutoff = "own",
@@ -415,7 +415,7 @@ def what_if(
     fill_known: options.FillKnown = None,
     device: options.Device = None,
     **data_options: Unpack[DataOptions],
-) -> "WhatIf":
+) -> "WhatIf[Forecast]":
     """Returns forecasts without a fit as a table is and with other known covariates, and their difference.
 
     Raises:
@@ -1177,7 +1177,7 @@ class Forecaster(Model["Ensemble"]):
         self,
         data: options.Table,
         future: options.Future,
-        changes: options.Changes,
+        changes: options.WhatIf,
         covariates: options.Covariates = None,
         cutoff: options.Cutoff = "own",
         horizon: options.FittedHorizon = None,
@@ -1190,7 +1190,7 @@ class Forecaster(Model["Ensemble"]):
         fill_known: options.FillKnown = None,
         device: options.Device = None,
         **data_options: Unpack[DataOptions],
-    ) -> "WhatIf":
+    ) -> "WhatIf[Forecast]":
         """Returns forecasts as a table is and with other known covariates, and their difference with its band.
 
         Raises:
@@ -1208,7 +1208,6 @@ class Forecaster(Model["Ensemble"]):
         from forecaster.forecast.forecast import none_forecast
         from forecaster.forecast.task import WhatIfTask
         from forecaster.forecast.totals import PATHS
-        from forecaster.forecast.what_if import WhatIf
         from forecaster.forecast.window import resolve_window
 
         panel = self.open(data, future, covariates, **data_options)
@@ -1219,10 +1218,9 @@ class Forecaster(Model["Ensemble"]):
         task = WhatIfTask(window, found, PATHS if samples is None else samples)
         panel, findings = task.audited(panel, self.artifact, only)
         compared = task.predict(self.artifact)(panel)
-        assert isinstance(compared, WhatIf)
         if error := none_forecast(panel, compared.lost, int(panel.present.sum())):
             raise error
-        return replace(compared, base=replace(compared.base, findings=tuple(findings)))
+        return replace(compared, findings=tuple(findings))
 
     @public
     def future(

@@ -167,13 +167,6 @@ WhatIf = Annotated[
         repeats=True,
     ),
 ]
-Changes = Annotated[
-    str | Sequence[str] | Mapping[str, Any],
-    Option(
-        "What becomes of known covariates after the cutoff, in this order: price*0.9, promo=1, temp+2. Or by "
-        "column a value, or a function of the array of a series."
-    ),
-]
 Differences = Annotated[
     int | None, Option("Number of paths that the difference is taken of. None = 200.")
 ]

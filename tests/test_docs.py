@@ -98,6 +98,26 @@ def test_the_recipe_of_a_new_product_runs(tmp_path, monkeypatch, shell):
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_the_what_if_runs_in_the_shell_and_in_python(tmp_path, monkeypatch, shell):
+    import forecaster as fc
+
+    page = (ROOT / "docs" / "how-to.md").read_text(encoding="utf-8")
+    section = page.partition("## What if")[2].partition("\n## ")[0]
+    (tmp_path / "data").symlink_to(ROOT / "data")
+    monkeypatch.chdir(tmp_path)
+    config = {"model": {"experts": ["linear"]}, "tracking": {"enabled": False}}
+    known = ["price", "promo"]
+    model = fc.fit("data/demo.csv", 28, known=known, config=config, out="models/sales", quiet=True)
+    done = shell(*shlex.split(section.split("```")[1])[1:])
+    assert done.code == 0 and "drew what_if.png" in done.out
+    call = re.search(r"`model\.(what_if\(.*?\))`", section)[1]
+    found = eval(f"model.{call}", {"model": model})
+    assert found.difference.mean.sum() > 0 and found.total("W").base.steps.max() == 7
+    frame = model.future("data/demo.csv")
+    assert frame.columns == ["store", "date", "price", "promo"] and frame.height == 336
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_the_forecasts_without_a_fit_run(tmp_path, monkeypatch, shell):
     page = (ROOT / "docs" / "how-to.md").read_text(encoding="utf-8")
     block = page.partition("## Forecast without a fit")[2].split("```")[1].strip()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from forecaster.forecast.classification import Classification
     from forecaster.forecast.forecast import Forecast
     from forecaster.forecast.totals import TotalRequest, Totals
-    from forecaster.forecast.what_if import WhatIf, WhatIfTotals
+    from forecaster.forecast.what_if import WhatIf
     from forecaster.runs.batch_predict import BatchResult, Engine
 
 
@@ -117,7 +117,7 @@ def _print_first(
     from forecaster.forecast.totals import PATHS
     from forecaster.runs.console import Screen
 
-    found: Forecast | Classification | Totals | WhatIf | WhatIfTotals
+    found: Forecast | Classification | Totals | WhatIf[Any]
     changes = given.pop("what_if", None)
     if isinstance(loaded, api.Forecaster) and changes is not None:
         given.pop("progress")
@@ -139,7 +139,7 @@ def _print_first(
 
 
 def _print_outcome(
-    done: BatchResult | Forecast | Classification | Totals | WhatIf | WhatIfTotals,
+    done: BatchResult | Forecast | Classification | Totals | WhatIf[Any],
 ) -> None:
     from forecaster.runs.console import Screen
 

@@ -109,7 +109,7 @@ def _check_known(panel: Panel, artifact: Artifact, window: ForecastWindow) -> li
             raise DataError(
                 f"{panel.name}: '{name}' is known in advance, but has no value for {first_missing[name]} "
                 f"of {horizon}); {lacking[names.index(name)]} of {panel.n_series} series lack some: give "
-                "them with --future FILE, in predict --fill-known last, or shorten --horizon"
+                "them with --future FILE, let predict fill them (--fill-known), or shorten --horizon"
             )
     findings = [
         Finding(

@@ -15,7 +15,7 @@ from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.result import Predicted
 from forecaster.forecast.runner import BLOCK
 from forecaster.forecast.totals import TotalRequest, totals_of
-from forecaster.forecast.what_if import WhatIf, WhatIfTotals, check_names, compared
+from forecaster.forecast.what_if import WhatIf, check_names, compared
 from forecaster.forecast.window import ForecastWindow, check_samples
 from forecaster.panel.findings import Finding
 from forecaster.panel.known import Change
@@ -149,8 +149,6 @@ class WhatIfTask(ForecastTask):
 
     def audited(self, panel: Panel, artifact: Artifact, only: Only) -> tuple[Panel, list[Finding]]:
         check_names(panel, self.request)
-        if self.request is not None:
-            self.request.check(panel)
         for change in self.changes:
             change.check(panel.schema)
         check_samples(artifact, self.samples)
@@ -158,12 +156,12 @@ class WhatIfTask(ForecastTask):
 
     def predict(
         self, artifact: Artifact, device: str | None = None, lanes: int | None = None
-    ) -> Callable[[Panel], WhatIf | WhatIfTotals]:
+    ) -> Callable[[Panel], WhatIf[Any]]:
         predictor, window = Predictor(artifact, device, lanes), self.window
         if artifact.plan.model.decoder == "autoregressive":  # it draws with the forecast, not after
             window = replace(window, num_samples=self.samples)
 
-        def compare(panel: Panel) -> WhatIf | WhatIfTotals:
+        def compare(panel: Panel) -> WhatIf[Any]:
             base, changed = (
                 predictor.whole(panel, replace(window, changes=changes))
                 for changes in ((), self.changes)

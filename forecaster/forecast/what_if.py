@@ -33,23 +33,27 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Kind = TypeVar("Kind", Forecast, Totals)
-SCENARIOS = ("base", "what-if", "difference")
 
 
 @dataclass(frozen=True, repr=False)
-class Scenarios(Result, Generic[Kind]):
-    """Forecasts, or totals, as the table is and with changes, and the difference."""
+class WhatIf(Result, Generic[Kind]):
+    """Forecasts, or totals, of a table as it is and with other known covariates, and the difference."""
 
     base: Kind
     changed: Kind
     difference: Kind
     changes: tuple[Change, ...]
-    """Of the known covariates after the cutoff, in their order."""
+    """Of known covariates after the cutoff, in their order."""
+    samples: int
+    """Paths that the difference is taken of."""
+    seed: int
+    findings: tuple[Finding, ...] = ()
+    """What the audit of the table found, worst first."""
 
     @property
     def parts(self) -> dict[str, Kind]:
         """Base, changed and difference, by the word in rows."""
-        return dict(zip(SCENARIOS, (self.base, self.changed, self.difference), strict=True))
+        return {"base": self.base, "what-if": self.changed, "difference": self.difference}
 
     @property
     def panel(self) -> Panel:
@@ -67,11 +71,6 @@ class Scenarios(Result, Generic[Kind]):
         return self.difference.lost
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
-        """What the audit of the table found, worst first."""
-        return self.base.findings
-
-    @property
     def report(self) -> str:
         """One line: that of the base, the changes, and by how much they move the sum of the forecasts."""
         before, by = (
@@ -81,19 +80,14 @@ class Scenarios(Result, Generic[Kind]):
         moved = f"{by:+,.6g} in all, from {before:,.6g}" if by else "no forecast changes"
         return f"{self.base.report}; with {', '.join(map(str, self.changes))}: {moved}"
 
-
-@dataclass(frozen=True, repr=False)
-class WhatIf(Scenarios[Forecast]):
-    """Forecasts of a table as it is and with other known covariates, and their difference."""
-
-    samples: int
-    """Paths that the difference is taken of."""
-    seed: int
-
     @typed
     def total(
-        self, sum: str, by: str | Sequence[str] | None = None, *, partial: bool = False
-    ) -> WhatIfTotals:
+        self: WhatIf[Forecast],
+        sum: str,
+        by: str | Sequence[str] | None = None,
+        *,
+        partial: bool = False,
+    ) -> WhatIf[Totals]:
         """Returns forecasts and differences summed over periods; see `Forecast.total`.
 
         Raises:
@@ -101,27 +95,21 @@ class WhatIf(Scenarios[Forecast]):
             DataError: a column is named like one of the result.
         """
         request = TotalRequest.of(sum, by, partial)
-        request.check(self.panel)
         check_names(self.panel, request)
-        blocks = (
-            (base for base, _ in self._pairs()),
-            (changed for _, changed in self._pairs()),
-            (difference(*pair, self.samples, self.seed) for pair in self._pairs()),
-        )
-        base, changed, by_difference = (
-            replace(
-                totals_of(self.panel, parts, request, self.samples, self.seed), findings=self.findings
-            )
-            for parts in blocks
-        )
-        return WhatIfTotals(base, changed, by_difference, self.changes)
 
-    def _pairs(self) -> Iterator[tuple[Forecast, Forecast]]:
-        return _pairs(self.base, self.changed)
+        def totals(parts: Iterator[Forecast]) -> Totals:
+            return totals_of(self.panel, parts, request, self.samples, self.seed)
+
+        return WhatIf(
+            totals(base for base, _ in _pairs(self.base, self.changed)),
+            totals(changed for _, changed in _pairs(self.base, self.changed)),
+            totals(_differences(self.base, self.changed, self.samples, self.seed)),
+            *(self.changes, self.samples, self.seed, self.findings),
+        )
 
     @typed
     def plot(self, only: Only = None) -> Figure:
-        """Returns a figure of both forecasts and their difference; a row per series and channel, at most three.
+        """Returns a figure of both and their difference; a row per series and channel, or group, at most three.
 
         Args:
             only: names of series (several key columns joined with "/"); None = the first few.
@@ -129,34 +117,32 @@ class WhatIf(Scenarios[Forecast]):
         Raises:
             DataError: there is no such series.
         """
-        from forecaster.forecast.what_if_plot import plot_forecasts
+        from forecaster.forecast.what_if_plot import plot_what_if
 
-        return plot_forecasts(self, self.panel.numbers(only))
-
-
-class WhatIfTotals(Scenarios[Totals]):
-    """Totals of a table as it is and with other known covariates, and their differences."""
-
-    def plot(self) -> Figure:
-        """Returns a figure of both totals and their difference; a row per group, at most three."""
-        from forecaster.forecast.what_if_plot import plot_totals
-
-        return plot_totals(self)
+        return plot_what_if(self, only)
 
 
 def compared(
     base: Forecast, changed: Forecast, changes: tuple[Change, ...], samples: int, seed: int
-) -> WhatIf:
+) -> WhatIf[Forecast]:
     """Returns two forecasts of the same cells, and the difference of their paths.
 
     Raises:
         ConfigError: the model draws no paths.
     """
-    parts = [
-        replace(difference(*pair, samples, seed), paths=None, source=None)
-        for pair in _pairs(base, changed)
-    ]
-    return WhatIf(base, changed, joined(base.panel, parts), changes, samples, seed)
+    found = _differences(base, changed, samples, seed)
+    difference = joined(base.panel, [replace(part, paths=None, source=None) for part in found])
+    return WhatIf(base, changed, difference, changes, samples, seed)
+
+
+def check_names(panel: Panel, request: TotalRequest | None) -> None:
+    """Raises where the result cannot have its columns, or a total not be made: see `TotalRequest.check`."""
+    if request is not None:
+        request.check(panel)
+    schema = panel.schema
+    own = {*schema.key_columns, *schema.time_parts, schema.time, *schema.target_columns}
+    if "scenario" in own | {*((request and request.by) or ())}:
+        raise DataError(f"{panel.name}: column 'scenario' is also a result's of --what-if; rename it")
 
 
 def _pairs(base: Forecast, changed: Forecast) -> Iterator[tuple[Forecast, Forecast]]:
@@ -165,29 +151,19 @@ def _pairs(base: Forecast, changed: Forecast) -> Iterator[tuple[Forecast, Foreca
         yield base.between(start, start + PATH_BLOCK), changed.between(start, start + PATH_BLOCK)
 
 
-def difference(base: Forecast, changed: Forecast, samples: int, seed: int) -> Forecast:
-    """Returns the difference of two forecasts of the same cells, with its paths."""
-    paths = changed.draw(samples, seed) - base.draw(samples, seed)  # [N, S, H, C]
-    levels = base.levels + further_levels(base.columns, base.levels)
-    quantiles = np.moveaxis(np.quantile(paths, levels, axis=1), 0, -1)  # [N, H, C, Q]
-    fitted = len(base.levels)
-    means = base.mean, changed.mean
-    return replace(
-        base,
-        quantiles=quantiles[..., :fitted],
-        further=quantiles[..., fitted:] if base.columns else None,
-        mean=None if means[0] is None or means[1] is None else means[1] - means[0],
-        paths=paths,
-        status=tuple(
-            own if own != "ok" else other
-            for own, other in zip(base.status, changed.status, strict=True)
-        ),
-    )
-
-
-def check_names(panel: Panel, request: TotalRequest | None) -> None:
-    """Raises a DataError where a column of the result would be named like the one of scenarios."""
-    schema = panel.schema
-    own = {*schema.key_columns, *schema.time_parts, schema.time, *schema.target_columns}
-    if "scenario" in own | {*((request and request.by) or ())}:
-        raise DataError(f"{panel.name}: column 'scenario' is also a result's of --what-if; rename it")
+def _differences(whole: Forecast, other: Forecast, samples: int, seed: int) -> Iterator[Forecast]:
+    """Yields the differences of neighbouring series, with their paths."""
+    levels = whole.levels + further_levels(whole.columns, whole.levels)
+    fitted = len(whole.levels)
+    for base, changed in _pairs(whole, other):
+        paths = changed.draw(samples, seed) - base.draw(samples, seed)  # [N, S, H, C]
+        quantiles = np.moveaxis(np.quantile(paths, levels, axis=1), 0, -1)  # [N, H, C, Q]
+        both = zip(base.status, changed.status, strict=True)
+        yield replace(
+            base,
+            quantiles=quantiles[..., :fitted],
+            further=quantiles[..., fitted:] if base.columns else None,
+            mean=None if base.mean is None or changed.mean is None else changed.mean - base.mean,
+            paths=paths,
+            status=tuple(now if was == "ok" else was for was, now in both),
+        )

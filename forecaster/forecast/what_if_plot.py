@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.plots import (
     BAND,
     TITLE,
@@ -21,84 +22,60 @@ from forecaster.forecast.plots import (
     tidy,
 )
 from forecaster.forecast.totals_plot import past_totals
+from forecaster.panel.panel import Only
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from forecaster.forecast.what_if import WhatIf, WhatIfTotals
+    from forecaster.forecast.what_if import WhatIf
 
-_ROWS = 3  # series, or groups
+_ROWS = 3  # series and channels, or groups
 _HISTORY = 2  # in horizons
 _MARKED = 12  # points of a line that are few enough to be marked
 
 
-class _Row(NamedTuple):
-    title: str
-    past: NDArray[np.int64]
-    """Times of the history."""
-    history: NDArray[np.float64]
-    time: NDArray[np.int64]
-    quantiles: list[NDArray[np.float64]]
-    """[H, Q] of base, what-if and difference."""
-
-
-def plot_forecasts(found: WhatIf, numbers: NDArray[np.int64]) -> Figure:
-    """Returns forecasts and differences of some series; a row per channel, at most three."""
-    panel, horizon = found.panel, found.base.time.shape[1]
-
-    def rows() -> Iterator[_Row]:
-        for number in numbers.tolist():
-            begin, end = panel.indptr[number : number + 2]
-            past = panel.time[begin:end]
-            last = begin + int(np.searchsorted(past, found.base.cutoff[number], side="right"))
-            before = slice(max(begin, last - _HISTORY * horizon), last)
-            for channel in np.flatnonzero(panel.present[number]).tolist():
-                yield _Row(
-                    series_title(panel, number, channel),
-                    panel.time[before],
-                    panel.values[before, channel],
-                    found.base.time[number],
-                    [part.quantiles[number, :, channel] for part in found.parts.values()],
-                )
-
-    return _plot(found, rows(), found.base.levels)
-
-
-def plot_totals(found: WhatIfTotals) -> Figure:
-    """Returns totals and differences of some groups; a row per group, at most three."""
-
-    def rows() -> Iterator[_Row]:
-        for group in dict.fromkeys(found.base.group.tolist()):
-            own = found.base.group == group
-            quantiles = [part.quantiles[own] for part in found.parts.values()]
-            name = found.base.groups.names[group]
-            yield _Row(name, *past_totals(found.base, group), found.base.period[own], quantiles)
-
-    return _plot(found, rows(), found.base.levels)
-
-
-def _plot(found: Any, rows: Iterator[_Row], levels: tuple[float, ...]) -> Figure:
-    shown = [row for row, _ in zip(rows, range(_ROWS), strict=False)]
-    figure, axes = panel_grid(2 * len(shown))
-    order = np.argsort(levels)
-    rising = tuple(levels[place] for place in order)
-    for row, left, right in zip(shown, axes[::2], axes[1::2], strict=False):
-        past, time = (axis_times(found.panel, part) for part in (row.past, row.time))
-        mark = "o" if len(time) <= _MARKED else None
-        base, changed, difference = (quantiles[:, order] for quantiles in row.quantiles)
-        middle = rising.index(0.5)
-        left.plot(past, row.history, color=VALUES, linewidth=1.1, label="history")
-        left.plot(time, base[:, middle], color=BAND, linewidth=1.5, marker=mark, ms=3, label="base")
-        left.plot(
-            time, changed[:, middle], color=TRUTH, linewidth=1.5, marker=mark, ms=3, label="what-if"
-        )
-        left.set_title(row.title, **TITLE)
+def plot_what_if(found: WhatIf[Any], only: Only) -> Figure:
+    """Returns both forecasts and their difference; a row per series and channel, or group, at most three."""
+    rows = list(islice(_rows(found, only), _ROWS))
+    figure, axes = panel_grid(2 * len(rows))
+    order = np.argsort(found.base.levels)
+    levels = tuple(found.base.levels[place] for place in order)
+    for (title, past, history, time, quantiles), *pair in zip(
+        rows, axes[::2], axes[1::2], strict=False
+    ):
+        past, time = (axis_times(found.panel, part) for part in (past, time))
+        base, changed, difference = (cells[:, order] for cells in quantiles)  # [H, Q]
+        left, right = pair
+        left.plot(past, history, color=VALUES, linewidth=1.1, label="history")
+        for cells, color, name in ((base, BAND, "base"), (changed, TRUTH, "what-if")):
+            marker = "o" if len(time) <= _MARKED else None
+            left.plot(time, cells[:, levels.index(0.5)], color=color, marker=marker, ms=3, label=name)
         right.axhline(0.0, color=VALUES, linewidth=0.8)
-        draw_band(right, time, difference, rising)
-        if mark:
-            right.vlines(time, difference[:, 0], difference[:, -1], color=BAND, linewidth=1.5)
-        right.set_title(f"difference: {', '.join(map(str, found.changes))}", **TITLE)
-        for axis in (left, right):
+        draw_band(right, time, difference, levels)
+        if len(time) <= _MARKED:
+            right.vlines(time, difference[:, 0], difference[:, -1], color=BAND)
+        changes = ", ".join(map(str, found.changes))
+        for axis, text in ((left, title), (right, f"difference: {changes}")):
+            axis.set_title(text, **TITLE)
             tidy(axis, dates=not found.panel.calendar.integer)
     shared_legend(figure, axes[0])
     return figure
+
+
+def _rows(found: WhatIf[Any], only: Only) -> Iterator[tuple[Any, ...]]:
+    """Yields title, times and values of the history, times and quantiles of base, what-if and difference."""
+    base, panel = found.base, found.panel
+    if not isinstance(base, Forecast):
+        for group in dict.fromkeys(base.group.tolist()):
+            own = base.group == group
+            quantiles = [part.quantiles[own] for part in found.parts.values()]
+            yield base.groups.names[group], *past_totals(base, group), base.period[own], quantiles
+        return
+    for number in panel.numbers(only).tolist():
+        rows = slice(*panel.indptr[number : number + 2])
+        seen = np.flatnonzero(panel.time[rows] <= base.cutoff[number])[-_HISTORY * base.time.shape[1] :]
+        for channel in np.flatnonzero(panel.present[number]).tolist():
+            title = series_title(panel, number, channel)
+            history = panel.values[rows, channel][seen]
+            quantiles = [part.quantiles[number, :, channel] for part in found.parts.values()]
+            yield title, panel.time[rows][seen], history, base.time[number], quantiles

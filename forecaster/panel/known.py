@@ -28,7 +28,7 @@ _SIGNS: dict[str, Callable[[Any, Any], Any]] = {
     "-": operator.sub,
     "/": operator.truediv,
 }
-_ASSIGNED = re.compile(r"\s*([^=]+?)\s*=\s*(.*?)\s*")
+_ASSIGNED = re.compile(r"\s*([^=]+?)\s*(=)\s*(.*?)\s*")
 _COMPUTED = re.compile(r"\s*(.+?)\s*([*+/-])\s*([+-]?[\d.]+(?:e[+-]?\d+)?)\s*", re.IGNORECASE)
 _GRAMMAR = "COLUMN=VALUE, COLUMN*NUMBER, COLUMN+NUMBER, COLUMN-NUMBER or COLUMN/NUMBER"
 
@@ -47,22 +47,29 @@ class Change:
     def __str__(self) -> str:
         return f"{self.column}{self.sign}{self.amount}" if self.sign else f"{self.column}: a function"
 
+    @property
+    def number(self) -> float:
+        """The amount; raises a ConfigError where it is none."""
+        try:
+            if math.isfinite(number := float(self.amount)):
+                return number
+        except ValueError:
+            pass
+        raise ConfigError(f"--what-if {self}: expected a finite number, found {self.amount!r}")
+
     def check(self, schema: Schema) -> None:
         """Raises a ConfigError for a column that is no known covariate, or a value that it cannot have."""
-        table = schema.as_read
-        known = (*table.known, *holiday_columns(table.holidays))
+        known = (*schema.as_read.known, *holiday_columns(schema.holidays))
         if self.column not in known:
             raise ConfigError(
                 f"--what-if {self}: expected a covariate known in advance "
                 f"({', '.join(known) or 'there is none; declare it with --known'}), found {self.column!r}"
             )
-        if not self.sign:
-            return
-        if self.column not in table.categorical:
-            _number(self)
-            return
-        words = schema.categories[columns_of(schema, self.column)[0]]
-        if self.sign != "=" or self.amount not in words:
+        first = columns_of(schema, self.column)[0]
+        words = schema.categories.get(first, ())
+        if self.sign and first not in schema.categorical:
+            _ = self.number
+        elif self.sign and (self.sign != "=" or self.amount not in words):
             raise ConfigError(
                 f"--what-if {self}: {self.column} is a category; expected {self.column}=WORD with one of "
                 f"{', '.join(words)}"
@@ -71,7 +78,7 @@ class Change:
     def of(self, values: NDArray[Any]) -> NDArray[Any]:
         """Returns other numbers, or words, in the place of some."""
         if self.sign:
-            amount = self.amount if values.dtype == object else _number(self)
+            amount = self.amount if values.dtype == object else self.number
             return np.asarray(_SIGNS[self.sign](values, amount))
         found = np.broadcast_to(np.asarray(self.amount(values.copy()), values.dtype), values.shape)
         if values.dtype != object and not (np.isfinite(found) | np.isnan(values)).all():
@@ -79,7 +86,7 @@ class Change:
         return found
 
 
-def changes_of(given: str | Sequence[str] | Mapping[str, Any]) -> tuple[Change, ...]:
+def changes_of(given: str | Sequence[str] | Mapping[str, Any] | None) -> tuple[Change, ...]:
     """Returns changes in their order.
 
     Args:
@@ -89,37 +96,25 @@ def changes_of(given: str | Sequence[str] | Mapping[str, Any]) -> tuple[Change, 
         ConfigError: one cannot be understood, or divides by 0.
     """
     if isinstance(given, Mapping):
-        pairs = given.items()
         found = [
-            Change(name, "" if callable(to) else "=", to if callable(to) else str(to))
-            for name, to in pairs
+            Change(name, "", to) if callable(to) else Change(name, "=", str(to))
+            for name, to in given.items()
         ]
     else:
-        found = [_parsed(text) for text in ([given] if isinstance(given, str) else given)]
+        found = [_parsed(text) for text in ([given] if isinstance(given, str) else given or ())]
     if not found:
         raise ConfigError(f"--what-if: expected {_GRAMMAR}, found nothing")
     return tuple(found)
 
 
 def _parsed(text: str) -> Change:
-    if match := _ASSIGNED.fullmatch(text):
-        return Change(match[1], "=", match[2])
-    if match := _COMPUTED.fullmatch(text):
-        change = Change(*match.groups())
-        if change.sign == "/" and _number(change) == 0:
-            raise ConfigError(f"--what-if {text}: divides by 0; expected another number")
-        return change
-    raise ConfigError(f"--what-if {text}: expected {_GRAMMAR}")
-
-
-def _number(change: Change) -> float:
-    try:
-        number = float(change.amount)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise ConfigError(f"--what-if {change}: expected a finite number, found {change.amount!r}")
-    return number
+    match = _ASSIGNED.fullmatch(text) or _COMPUTED.fullmatch(text)
+    if match is None:
+        raise ConfigError(f"--what-if {text}: expected {_GRAMMAR}")
+    change = Change(*match.groups())
+    if change.sign == "/" and change.number == 0:
+        raise ConfigError(f"--what-if {text}: divides by 0; expected another number")
+    return change
 
 
 def columns_of(schema: Schema, name: str) -> Names:

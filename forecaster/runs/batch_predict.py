@@ -40,7 +40,7 @@ from forecaster.forecast.runner import Progress
 from forecaster.forecast.saved_model import save_artifact
 from forecaster.forecast.source import Source
 from forecaster.forecast.task import BatchCounts, Task
-from forecaster.forecast.what_if import Scenarios
+from forecaster.forecast.what_if import WhatIf
 from forecaster.forecast.writer import ROWS, check_suffix, folder_of, write_rows
 from forecaster.model.hardware import cores, cuda_count, device
 from forecaster.panel.convert import convert_table
@@ -189,7 +189,7 @@ def predict_to(
         there=before,
         n_blocks=job.n_blocks,
         report=kept.report
-        if isinstance(kept, Scenarios)
+        if isinstance(kept, WhatIf)
         else task.report(panel, _totals(records), findings),
         findings=tuple(findings),
         first=lambda: kept or task.predict(artifact)(panel.some(panel.numbers()[:PANELS])),

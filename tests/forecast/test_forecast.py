@@ -202,7 +202,8 @@ def test_a_missing_known_value_is_named_with_series_column_time_and_lead():
     holes = tiny.prices().with_columns(price=pl.when(hole).then(None).otherwise("price"))
     expected = (
         "the polars frame: 'price' is known in advance, but has no value for series b at 2024-04-14 "
-        r"\(lead 5 of 7\); 1 of 3 series lack some: give them with future=FILE, or shorten `horizon`"
+        r"\(lead 5 of 7\); 1 of 3 series lack some: give them with future=FILE, let predict "
+        r"fill them \(`fill_known`\), or shorten `horizon`"
     )
     with pytest.raises(fc.DataError, match=expected):
         tiny.model().predict(tiny.shop(), future=holes)

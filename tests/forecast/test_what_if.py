@@ -1,7 +1,9 @@
 """What-if: changed known covariates, filled ones, and the difference of both forecasts."""
 
+import sys
 from datetime import timedelta
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -13,6 +15,7 @@ import forecaster as fc
 from forecaster.cli.results import refuse_options
 from forecaster.panel.known import Change, changes_of
 
+ROOT = Path(__file__).parents[2]
 KEYS = ["store", "cutoff", "date", "lead", "channel"]
 
 
@@ -179,6 +182,7 @@ def test_a_change_is_a_column_a_sign_and_a_value(text, change):
     [
         ("price", r"price: expected COLUMN=VALUE, COLUMN\*NUMBER, .* or COLUMN/NUMBER"),
         ([], "expected COLUMN=VALUE, .*, found nothing"),
+        (None, "expected COLUMN=VALUE, .*, found nothing"),
         ("price/0.0", "price/0.0: divides by 0; expected another number"),
         ("price=low", "price=low: expected a finite number, found 'low'"),
         ("price=nan", "price=nan: expected a finite number, found 'nan'"),
@@ -258,7 +262,9 @@ def test_a_missing_future_is_filled_and_said_for_each_covariate(how, price, offe
 
 
 def test_what_lacks_a_future_names_the_option_and_a_table_without_season_refuses_one():
-    with pytest.raises(fc.DataError, match="future=FILE, in predict `fill_known` last"):
+    with pytest.raises(
+        fc.DataError, match=r"future=FILE, let predict fill them \(`fill_known`\), or shorten"
+    ):
         model().predict(shop())
     table = shop().with_columns(year=2000 + pl.int_range(pl.len()).over("store")).drop("date")
     options = {"known": ["price"], "time": "year", "target": "sales", "series": "store"}
@@ -314,6 +320,43 @@ def test_a_planted_effect_is_recovered():
     found = fc.what_if(pl.concat(tables), 14, pl.concat(futures), "price-1", known="price")
     effect = parts(found)["difference"]["mean"].mean()
     assert 3.6 < effect < 4.4
+
+
+@pytest.mark.slow
+def test_the_planted_effects_of_the_demo_are_recovered_as_far_as_its_rows_tell_them_apart():
+    """Promotions always lower the price: their effect together is told, and that of a price within them."""
+    sys.path.insert(0, str(ROOT / "data"))
+    import make_demo
+
+    model = fc.fit(ROOT / "data" / "demo.csv", 28, known=["price", "promo"], tracking=False, quiet=True)
+    tables = ROOT / "data" / "demo.csv", ROOT / "data" / "demo_future.csv"
+
+    def recovered(price, promo) -> float:
+        """Share of the planted effect that the difference of the means has."""
+        changes = {"price": price, "promo": lambda words: [str(promo(int(word))) for word in words]}
+        found = model.what_if(*tables, changes)
+        planted = 0.0
+        for number, name in enumerate(found.panel.series_names):
+            random = np.random.Generator(np.random.PCG64([make_demo.SEED, int(name.split("_")[1])]))
+            store = make_demo._draw_store(int(name.split("_")[1]), random)
+            days = make_demo._days(store.opened, make_demo.LAST_DAY + timedelta(days=28))
+            offers = make_demo._draw_offers(store, len(days), random)[-28:]
+            cents, day = np.array([(offer.cents, offer.promo_day) for offer in offers]).T
+
+            def sold(cents, day, store=store):
+                lift = (store.promo_lift - 1) * (1 - 0.05 * (day - 1)) * (day > 0)
+                discount = 1 - cents / store.regular_cents
+                return (1 + make_demo.ELASTICITY * discount) * (1 + lift)
+
+            ratio = sold(price(cents.astype(float)), day * promo((day > 0).astype(int))) / sold(
+                cents, day
+            )
+            planted += float((found.base.mean[number, :, 0] * (ratio - 1)).sum())
+        return float(found.difference.mean.sum()) / planted
+
+    none = recovered(lambda price: np.full_like(price, price.max()), lambda promo: 0 * promo)
+    lower = recovered(lambda p: np.where(p < 0.95 * p.max(), 0.9 * p, p), lambda promo: promo)
+    assert 0.9 < none < 1.1 and 0.85 < lower < 1.15, (none, lower)
 
 
 def test_the_pictures_show_both_forecasts_and_the_difference():
@@ -403,5 +446,7 @@ def test_the_shell_refuses_and_writes_nothing(tables, shell, more, said):
 
 def test_a_classifier_refuses_what_only_forecasts_have():
     given = {"what_if": ["price*0.9"], "fill_known": "last", "only": None}
-    with pytest.raises(fc.ConfigError, match="--what-if, --fill-known: a classifier has no such option"):
+    with pytest.raises(
+        fc.ConfigError, match="--what-if, --fill-known: a classifier has no such option"
+    ):
         refuse_options(given, "predict_to")
