@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from forecaster.config import Config, Plan, required_horizon
+from forecaster.fitting.context import NO_CONTEXT, TrainingContext, training_ranks
 from forecaster.fitting.experts.levels import learn_levels
 from forecaster.fitting.experts.linear_settings import choose_linear
 from forecaster.fitting.experts.pool import pool_settings, smallest
@@ -19,7 +20,6 @@ from forecaster.fitting.held_out import calibrated, mean_weights, validation_sco
 from forecaster.fitting.members import Trainings, curves_of, member_metrics, trains_network
 from forecaster.fitting.mixture import choose_ensemble_weights, choose_network_weights, experts_alone
 from forecaster.fitting.plan import first_plan, network_width
-from forecaster.fitting.train import NO_CONTEXT, TrainingContext, training_ranks
 from forecaster.fitting.versions import versions
 from forecaster.fitting.warm_start import check_start, seen_until, started_config, with_words_of
 from forecaster.forecast.artifact import Artifact, shape_of

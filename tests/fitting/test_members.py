@@ -12,12 +12,11 @@ import torch
 import forecaster as fc
 from forecaster.config import Config
 from forecaster.errors import ConfigError
-from forecaster.fitting import members as members_runs
 from forecaster.fitting import mixture
+from forecaster.fitting.context import TrainingContext
 from forecaster.fitting.distributed import SINGLE_PROCESS
 from forecaster.fitting.fit import fit_panel, resolve
 from forecaster.fitting.mixture import best_weights, choose_ensemble_weights, choose_network_weights
-from forecaster.fitting.train import TrainingContext
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.saved_model import load_artifact, save_artifact
 from forecaster.model.ensemble import Ensemble
@@ -248,7 +247,7 @@ def test_without_validation_a_network_weight_is_0_and_weights_of_members_are_equ
 
 @pytest.mark.parametrize("fit", [{}, {"validation": None}])
 def test_what_nothing_validates_is_not_trained_and_the_experts_forecast(fit, capsys, monkeypatch):
-    monkeypatch.setattr(members_runs, "train", None)
+    monkeypatch.setattr("forecaster.fitting.train.train", None)
     months = pd.date_range("2023-01-01", periods=18 if not fit else 60, freq="MS")
     draw = np.random.default_rng(0)
     table = pd.DataFrame({"month": months, "y": 100 + draw.normal(size=len(months))})
