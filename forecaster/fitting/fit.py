@@ -24,7 +24,7 @@ from forecaster.fitting.versions import versions
 from forecaster.fitting.warm_start import check_start, seen_until, started_config, with_words_of
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.model.ensemble import Ensemble
-from forecaster.model.size import SIZES, check_memory, check_work
+from forecaster.model.size import FEWEST_WINDOWS, SIZES, check_memory, check_work
 from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
 from forecaster.windows.split import Split, split_panel
@@ -52,6 +52,8 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
         check_start(panel, plan, start)
     elif not trains_network(plan, split):
         plan = smallest(plan)
+    elif config.fit.steps is None and plan.model.pool.experts and len(split.train) < FEWEST_WINDOWS:
+        plan = plan.with_fit(steps=0)  # not the smallest: the fit of a longer table may start from it
     check_memory(plan.model, shape_of(panel, horizon))
     check_work(plan.model, horizon, plan.fit.ensemble_size)
     return choose_linear(panel, plan, split), split

@@ -261,6 +261,26 @@ def test_what_nothing_validates_is_not_trained_and_the_experts_forecast(fit, cap
     assert np.isfinite(model.predict(table).median).all()
 
 
+def test_a_network_beside_experts_needs_100_windows_or_steps_that_are_asked_for(capsys, monkeypatch):
+    """36 days leave 18 windows; of the network only its size stays, for a fit that starts from it."""
+    days = pd.date_range("2024-01-01", periods=36)
+    draw = np.random.default_rng(0)
+    table = pd.DataFrame({"day": days, "y": 100 + draw.normal(size=len(days))})
+    asked = fc.fit(table, 6, config={"fit": {"steps": 2}, "model": {"width": 8}}, tracking=False)
+    assert asked.metrics["steps"] == 2 and "to train it on" not in capsys.readouterr().out
+    monkeypatch.setattr("forecaster.fitting.train.train", None)
+    model = fc.fit(table, 6, config={"model": {"width": 8}}, budget="1h", tracking=False)
+    printed = capsys.readouterr().out
+    assert "network weight 0 %: fewer than 100 windows" in printed and "without a network" in printed
+    assert model.metrics["steps"] == 0 and model.metrics["network_weight"] == 0
+    plan = model.artifact.plan
+    assert plan.fit.steps == 0 and plan.model.width == 8
+    assert plan.as_config(Config().tracking).fit.steps is None
+    monkeypatch.undo()
+    later = fc.fit(table, 6, warm_start=model, config={"fit": {"patience": 1}}, tracking=False)
+    assert later.metrics["steps"] > 0
+
+
 def test_a_network_alone_is_trained_where_nothing_validates_it(capsys):
     months = pd.date_range("2023-01-01", periods=18, freq="MS")
     table = pd.DataFrame({"month": months, "y": 100 + np.arange(18) % 5})
