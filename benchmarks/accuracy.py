@@ -29,9 +29,9 @@ from forecaster.evaluation.baselines import seasonal_naive
 from forecaster.evaluation.comparison import MODEL, RIDGE
 from forecaster.evaluation.error_scales import Histories, scales_at
 from forecaster.evaluation.metrics import pinball
+from forecaster.fitting.context import TrainingContext
 from forecaster.fitting.fit import fit_panel, resolve
 from forecaster.fitting.plan import with_found_cycles
-from forecaster.fitting.train import TrainingContext
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.saved_model import save_artifact

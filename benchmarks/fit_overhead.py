@@ -24,13 +24,14 @@ from rich.table import Table
 from windows import make_panel
 
 from forecaster.config import Config
+from forecaster.fitting.context import TrainingContext
 from forecaster.fitting.fit import resolve
-from forecaster.fitting.train import GRADIENT_CLIP, TrainingContext, train
+from forecaster.fitting.train import GRADIENT_CLIP, train
 from forecaster.forecast.artifact import shape_of
 from forecaster.model.learner import Learner
 from forecaster.model.network import Network
-from forecaster.windows.datamodule import TrainingStream
 from forecaster.windows.store import training_store
+from forecaster.windows.streams import TrainingStream
 
 STEPS, WARM, ROUNDS = 16, 4, 7
 BARE, AVERAGED, OURS, LOGGED = "bare loop", "bare loop + average", "fit", "fit, dummy logger"

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from windows import make_panel
 
 from forecaster.config import Config
+from forecaster.fitting.context import TrainingContext
 from forecaster.fitting.fit import resolve
-from forecaster.fitting.train import TrainingContext, train
+from forecaster.fitting.train import train
 from forecaster.forecast.artifact import shape_of
 from forecaster.model.attention import Memory
 from forecaster.model.learner import Learner

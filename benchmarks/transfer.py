@@ -25,8 +25,8 @@ from rich.table import Table
 
 from forecaster.config import Config, load_config
 from forecaster.evaluation.metrics import pinball
+from forecaster.fitting.context import TrainingContext
 from forecaster.fitting.fit import fit_panel, resolve
-from forecaster.fitting.train import TrainingContext
 from forecaster.forecast.artifact import Artifact
 from forecaster.panel.build import open_panel
 from forecaster.panel.panel import Panel

@@ -34,8 +34,8 @@ from forecaster.config import Config, DataConfig
 from forecaster.fitting.fit import resolve
 from forecaster.panel.build import open_panel
 from forecaster.panel.panel import Panel
-from forecaster.windows.datamodule import TrainingStream
 from forecaster.windows.store import training_store
+from forecaster.windows.streams import TrainingStream
 
 CONTEXT, HORIZON = 96, 24
 TARGETS = {"bare gather": 0.3, "Batch": 1.0}

@@ -209,8 +209,8 @@ def fit(
         required_horizon(settings)
 
     # Heavy, so imported after all that is quickly refused.
+    from forecaster.fitting.context import TrainingContext
     from forecaster.fitting.distributed import find_distributed_context, only_rank_zero_prints
-    from forecaster.fitting.train import TrainingContext
     from forecaster.runs.console import Screen
     from forecaster.runs.pipeline import run_fit
     from forecaster.runs.resume import FitRequest, claimed

@@ -529,6 +529,7 @@ class FitPlan(FitConfig):
     """Training with all numbers settled."""
 
     steps: int
+    """0 = no network is trained beside the experts."""
     batch_size: int
 
     @property
@@ -566,7 +567,7 @@ class Plan(Section):
             model["lookbacks"] = linear.lookbacks
             model["linear_units"] = linear.units
             model["ridge_alpha"] = linear.ridge_alpha
-        fit = self.fit.model_dump()
+        fit = self.fit.model_dump() | {"steps": self.fit.steps or None}
         if not self.horizon:  # these follow from the classes
             del model["head"], model["experts"], fit["ensemble_size"]
         return Config(

@@ -83,6 +83,8 @@ def test_verbs_load_only_what_they_need(tmp_path):
     tiny.plain_model().save(tmp_path / "model")
     tiny.plain().write_csv(tmp_path / "shop.csv")
     tiny.write_tiny(tmp_path / "tiny.yaml")
+    days = [f"2024-01-{day:02d},{day % 7 + day / 30}" for day in range(1, 31)]
+    (tmp_path / "short.csv").write_text("\n".join(["date,y", *days]))  # too few windows for a network
     heavy = ("torch", "sympy", *TRACKED)  # sympy: torch's compiler
     # As the names of the series are counted before a saved model is loaded.
     sizes = {"context_length": 16, "patch": 4, "decoder_patch": 4}
@@ -102,13 +104,14 @@ def test_verbs_load_only_what_they_need(tmp_path):
         "from forecaster.model.size import count_parameters\n"
         f"count_parameters(ModelPlan(**{sizes}, head='classes'), Shape(0, 2, classes=3))\n"
         "run('check', 'shop.csv')\n"
+        "run('fit', 'short.csv', '--horizon', '3', '--no-tracking', '--out', 'few')\n"
         "run('fit', 'shop.csv', '--horizon', '7', '--config', 'tiny.yaml', '--out', 'new')\n"
     )
     done = _python("-c", program, cwd=tmp_path)
     loaded = [line for line in done.stdout.splitlines() if line.startswith("[")]
     shapes = loaded[2]  # torch by itself, for shapes alone: 2.7 loads sympy too
     assert shapes in ("['torch']", "['torch', 'sympy']")
-    assert loaded == ["[]", "[]", *[shapes] * 4, "['torch', 'sympy', 'pytorch_lightning']"], (
+    assert loaded == ["[]", "[]", *[shapes] * 5, "['torch', 'sympy', 'pytorch_lightning']"], (
         done.stdout + done.stderr
     )
     assert (tmp_path / "ahead.csv").is_file() and (tmp_path / "new" / "contract.json").is_file()

@@ -25,21 +25,20 @@ from forecaster.config import FORECAST_SETTINGS, Config, Plan, setting
 from forecaster.errors import ConfigError, DataError
 from forecaster.evaluation.class_scores import KERNELS, MAJORITY, NETWORK, class_scores
 from forecaster.evaluation.comparison import MODEL
+from forecaster.fitting.context import NO_CONTEXT, TrainingContext, training_ranks
 from forecaster.fitting.members import curves_of, of_member
 from forecaster.fitting.moments import learn_channel_scales, learn_scales
 from forecaster.fitting.plan import settled_plan
-from forecaster.fitting.train import NO_CONTEXT, TrainingContext, train, training_ranks
 from forecaster.fitting.versions import versions
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.forecast.classification import series_hashes
 from forecaster.model.class_network import ClassEnsemble, ClassNetwork
-from forecaster.model.learner import Learner
 from forecaster.model.size import check_memory, check_work
 from forecaster.panel.panel import Panel
-from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.index import Int64, WindowIndex, even_draw
 from forecaster.windows.split import Split
 from forecaster.windows.store import WindowStore
+from forecaster.windows.streams import WindowSequence
 
 FOLDS = 5
 MANY = 2_000
@@ -158,6 +157,9 @@ def fit_classes(
     Raises:
         FitError: the loss is not finite; names the series.
     """
+    from forecaster.fitting.train import train  # loads Lightning, as a learner does
+    from forecaster.model.learner import Learner
+
     shape = shape_of(panel, 0)
     store = WindowStore(folds.panel, plan.model, 0)
     with training_ranks(folds.panel, plan, context) as (plan, context):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from forecaster.config import Config, Plan, required_horizon
+from forecaster.fitting.context import NO_CONTEXT, TrainingContext, training_ranks
 from forecaster.fitting.experts.levels import learn_levels
 from forecaster.fitting.experts.linear_settings import choose_linear
 from forecaster.fitting.experts.pool import pool_settings, smallest
@@ -19,12 +20,11 @@ from forecaster.fitting.held_out import calibrated, mean_weights, validation_sco
 from forecaster.fitting.members import Trainings, curves_of, member_metrics, trains_network
 from forecaster.fitting.mixture import choose_ensemble_weights, choose_network_weights, experts_alone
 from forecaster.fitting.plan import first_plan, network_width
-from forecaster.fitting.train import NO_CONTEXT, TrainingContext, training_ranks
 from forecaster.fitting.versions import versions
 from forecaster.fitting.warm_start import check_start, seen_until, started_config, with_words_of
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.model.ensemble import Ensemble
-from forecaster.model.size import SIZES, check_memory, check_work
+from forecaster.model.size import FEWEST_WINDOWS, SIZES, check_memory, check_work
 from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
 from forecaster.windows.split import Split, split_panel
@@ -52,6 +52,8 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
         check_start(panel, plan, start)
     elif not trains_network(plan, split):
         plan = smallest(plan)
+    elif config.fit.steps is None and plan.model.pool.experts and len(split.train) < FEWEST_WINDOWS:
+        plan = plan.with_fit(steps=0)  # not the smallest: the fit of a longer table may start from it
     check_memory(plan.model, shape_of(panel, horizon))
     check_work(plan.model, horizon, plan.fit.ensemble_size)
     return choose_linear(panel, plan, split), split

@@ -12,9 +12,9 @@ import torch
 from forecaster.config import Config, ModelConfig, Plan
 from forecaster.evaluation.backtest import score_forecasts
 from forecaster.evaluation.comparison import MODEL, RIDGE
+from forecaster.fitting.context import TrainingContext
 from forecaster.fitting.mixture import experts_alone, mean_weight
 from forecaster.fitting.no_fit import baseline_models
-from forecaster.fitting.train import TrainingContext
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.calibrate import CalibrationSet, calibrate, tail_factor, with_factors
 from forecaster.forecast.error_levels import measured_errors
@@ -23,10 +23,10 @@ from forecaster.forecast.paths import FEWEST
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.ensemble import Ensemble
 from forecaster.panel.panel import Panel
-from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.index import Int64, even_draw
 from forecaster.windows.split import Split
 from forecaster.windows.store import WindowStore
+from forecaster.windows.streams import WindowSequence
 
 _CALIBRATION_CELLS = 1 << 23  # quantiles; more cutoffs are thinned evenly
 _LEAST_CUTOFFS = 10

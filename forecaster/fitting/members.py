@@ -3,7 +3,8 @@
     first pass    member 0, member-01, member-02, …    early stopping by the validation windows
     second pass   refit-00, refit-01, …                all rows, as many steps as were best
 
-Member k is the network that a fit of its own with seed + k would train.
+Member k is the network that a fit of its own with seed + k would train. Lightning is loaded where one is
+trained.
 """
 
 from __future__ import annotations
@@ -13,28 +14,29 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from forecaster.config import Plan
 from forecaster.errors import number_of
-from forecaster.fitting.budget import MEASURED_STEPS, Pace, within_budget
+from forecaster.fitting.context import TrainingContext
 from forecaster.fitting.distributed import broadcast_from_rank_zero
 from forecaster.fitting.experts.pool import solve_experts
 from forecaster.fitting.experts.tuning import parameters_of, put, tuned_maps
 from forecaster.fitting.mixture import experts_alone, mean_weight
 from forecaster.fitting.moments import learn_scales
-from forecaster.fitting.train import TrainingContext, train
 from forecaster.fitting.warm_start import started_shape, take_weights
 from forecaster.forecast.artifact import Artifact
 from forecaster.model.experts import Experts
-from forecaster.model.learner import Learner
 from forecaster.model.network import Network
 from forecaster.model.transfer import merge
 from forecaster.panel.panel import Panel
 from forecaster.windows.split import Split, split_panel
 from forecaster.windows.store import WindowStore, training_store
+
+if TYPE_CHECKING:
+    from forecaster.model.learner import Learner
 
 _ENOUGH = 0.25  # of the steps; a budget for fewer is a warning
 
@@ -79,6 +81,9 @@ class Trainings:
         context, fit = self._context, plan.fit
         if fit.budget_seconds is None or not trains_network(plan, split):
             return plan
+        from forecaster.fitting.budget import MEASURED_STEPS, Pace, within_budget
+        from forecaster.fitting.train import train
+
         pace = Pace()
         short = plan.with_fit(steps=MEASURED_STEPS, patience=None)
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
@@ -173,6 +178,8 @@ class Trainings:
         put(self._maps, attention)
 
     def _learner(self, plan: Plan, split: Split, name: str) -> Learner[Network]:
+        from forecaster.model.learner import Learner
+
         network, context = self.network(plan, split), self._context
         return Learner(
             network,
@@ -189,6 +196,8 @@ class Trainings:
         return Trained(name, network, plan.fit.seed, 0, 0, curves={}, ended=False)
 
     def _trained(self, name: str, plan: Plan, split: Split) -> Trained:
+        from forecaster.fitting.train import train
+
         learner = self._learner(plan, split, name)
         best = train(learner, self.store, split, plan, self._context)
         network = learner.average
@@ -214,13 +223,14 @@ def _forget_held_out(network: Network) -> None:
 
 
 def trains_network(plan: Plan, split: Split) -> bool:
-    """Returns whether a network is trained: beside several experts only where windows validate it.
+    """Returns whether a network is trained: beside several experts only in some steps that windows validate.
 
     Unvalidated it was no safe half of the forecast: on 18 monthly rows with horizon 12 the error was 1.4 to
     1.7 times that of seasonal naive in three of six tables.
     """
     experts = plan.model.pool.experts
-    return not experts or (len(experts) > 1 and len(split.validation_windows) > 0)
+    validated = plan.fit.steps > 0 and len(split.validation_windows) > 0
+    return not experts or (len(experts) > 1 and validated)
 
 
 def of_member(plan: Plan, number: int) -> Plan:

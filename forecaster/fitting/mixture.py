@@ -20,10 +20,10 @@ from torch import Tensor
 from forecaster.fitting.distributed import DistributedContext, broadcast_from_rank_zero
 from forecaster.model.heads import pinball
 from forecaster.model.network import Network
-from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.index import Int64, WindowIndex
 from forecaster.windows.split import Split
 from forecaster.windows.store import WindowStore
+from forecaster.windows.streams import WindowSequence
 
 NETWORK_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _GAIN = 0.002  # of the loss; less is not worth more of the part that may have memorised

@@ -5,89 +5,36 @@ from __future__ import annotations
 import logging
 import signal
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
-from pytorch_lightning.loggers.logger import Logger
+from pytorch_lightning.plugins.io import CheckpointIO
 from pytorch_lightning.strategies import DDPStrategy
 
 from forecaster.config import Plan
-from forecaster.fitting.checkpoints import Checkpointing, Checkpoints
+from forecaster.fitting.checkpointing import Checkpointing
+from forecaster.fitting.checkpoints import Checkpoints
+from forecaster.fitting.context import TrainingContext
 from forecaster.fitting.distributed import (
-    SINGLE_PROCESS,
     DistributedContext,
-    broadcast_from_rank_zero,
     find_distributed_context,
-    launch_ranks,
     process_group,
     windows_per_step,
 )
 from forecaster.fitting.processes import Parent
-from forecaster.fitting.reporter import SILENT, Reporter
 from forecaster.model.hardware import cuda_count, spare_threads
 from forecaster.model.learner import KeepBest, Learner
-from forecaster.panel.panel import Panel
 from forecaster.panel.store import open_store
-from forecaster.windows.datamodule import WindowDataModule
+from forecaster.windows.batch import Batch
 from forecaster.windows.split import Split
 from forecaster.windows.store import WindowStore, training_store
-
-
-@dataclass(frozen=True)
-class TrainingContext:
-    """Devices, precision, logger, callbacks, checkpoints and reporter of a training."""
-
-    logger: Logger | None = None
-    callbacks: tuple[pl.Callback, ...] = ()
-    """Of rank 0; one that sets `should_stop` after a validation stops all ranks."""
-    distributed: DistributedContext = SINGLE_PROCESS
-    send: Callable[[object], None] = lambda message: None
-    """Sends a message to the ranks that this process has started."""
-    checkpoints: Checkpoints | None = None
-    """The training resumes from the newest."""
-    bf16: bool = False
-    """Multiply matrices in bfloat16."""
-    compiled: bool = False
-    """Compile the training loss with torch."""
-    reporter: Reporter = SILENT
-    errors: bool = True
-    """Keep errors at earlier cutoffs, which sample paths are ordered by."""
-
-
-NO_CONTEXT = TrainingContext()
-"""One device, no logger, no checkpoints, no reports."""
-
+from forecaster.windows.streams import TrainingStream, WindowSequence
 
 GRADIENT_CLIP = 1.0
 """Largest gradient norm."""
-
-
-@contextmanager
-def training_ranks(
-    panel: Panel, plan: Plan, context: TrainingContext
-) -> Iterator[tuple[Plan, TrainingContext]]:
-    """Holds the ranks of a fit; yields the plan of rank 0 and the context of trainings on all of them.
-
-    Raises:
-        FitError: a rank died, did not join, or was lost.
-    """
-    distributed = context.distributed
-    with (
-        torch.random.fork_rng(devices=[]),
-        spare_threads(distributed.devices),
-        launch_ranks(distributed, panel, plan, context.checkpoints) as send,
-        process_group(distributed),
-    ):
-        # Rank 0 alone knows whether it resumes a fit, and what that one had settled.
-        files = context.checkpoints
-        if files is not None:
-            files.identity = broadcast_from_rank_zero(files.identity, distributed)
-        yield broadcast_from_rank_zero(plan, distributed), replace(context, send=send)
+CheckpointIO.register(Checkpoints)
 
 
 def train(
@@ -147,6 +94,39 @@ def train(
     else:
         learner.average.load_state_dict(best.weights)
     return best
+
+
+class WindowDataModule(pl.LightningDataModule):
+    """This rank's part of the endless training stream, from the trainer's step on, and of validation."""
+
+    def __init__(self, store: WindowStore, split: Split, batch_size: int, seed: int):
+        """Takes the windows of one split; `batch_size` is that of one rank."""
+        super().__init__()
+        self.store, self.split, self.batch_size, self.seed = store, split, batch_size, seed
+
+    def train_dataloader(self) -> TrainingStream:
+        trainer = self.trainer
+        return TrainingStream(
+            self.store,
+            self.split.train,
+            self.batch_size,
+            self.seed,
+            first_step=trainer.global_step,
+            rank=trainer.global_rank,
+            world=trainer.world_size,
+        )
+
+    def val_dataloader(self) -> WindowSequence | list[Batch]:
+        if len(self.split.validation_windows) == 0:
+            return []  # switches validation off
+        return WindowSequence(
+            self.store,
+            self.split.validation,
+            self.split.validation_windows,
+            4 * self.batch_size,
+            rank=self.trainer.global_rank,
+            world=self.trainer.world_size,
+        )
 
 
 def train_rank(parent: Parent) -> None:

@@ -85,7 +85,8 @@ def requested(config: Config, plan: Plan, start: Artifact | None) -> Config:
     usual = ModelConfig()
     model = {} if start is None else start.requested.model.model_dump()
     model |= {name: value for name, value in config.model if value != getattr(usual, name)}
-    fit = config.fit if config.fit.budget_seconds is None else FitConfig(**plan.fit.model_dump())
+    bounded = config.fit.budget_seconds is not None and plan.fit.steps
+    fit = FitConfig(**plan.fit.model_dump()) if bounded else config.fit
     update = {"model": ModelConfig(**model), "fit": fit, "tracking": TrackingConfig()}
     return config.model_copy(update=update)
 

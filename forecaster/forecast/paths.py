@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from forecaster.errors import number_of
 from forecaster.model.tails import at_levels
@@ -73,6 +72,8 @@ class ErrorLevels:
     @cached_property
     def _normal(self) -> NDArray[np.float64]:
         """[J, K, H] errors as of a normal distribution; 0 where not known, which counts for nothing."""
+        from scipy.special import ndtri  # a tenth of a second, which most forecasts have no use for
+
         level = (self.counts + 0.5) / (len(GRID) + 1)
         known = self.counts != UNKNOWN
         return np.where(known, ndtri(np.where(known, level, 0.5)), 0.0)

@@ -15,6 +15,7 @@ from forecaster.fitting.members import trains_network
 from forecaster.fitting.reporter import Reporter
 from forecaster.forecast.artifact import Artifact, is_forecaster
 from forecaster.forecast.card import calibration_line, network_line
+from forecaster.model.size import FEWEST_WINDOWS
 from forecaster.model.transfer import Part
 from forecaster.panel.findings import listing
 from forecaster.panel.panel import Panel
@@ -93,6 +94,9 @@ def print_plan(console: Screen, panel: Panel, plan: Plan, split: Split) -> None:
             reason = f"too few cutoffs after {text(split.split)}"
         if reason is not None and plan.fit.calibration is not None:
             console.print_line(f"quantiles are not calibrated: {reason}")
+        if not plan.fit.steps:
+            few = f"fewer than {FEWEST_WINDOWS} windows to train it on"
+            console.print_line(f"network weight 0 %: {few}; fit.steps trains it all the same")
         return
     line = f"trains on {train:,} windows until {text(split.end)}; no rows to set aside for validation"
     console.print_line(line + ", so all steps are run and the last weights kept" * trained)

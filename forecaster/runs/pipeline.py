@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from forecaster.config import (
     Config,
@@ -34,12 +34,13 @@ from forecaster.evaluation.others import OtherModel, check_taken
 from forecaster.evaluation.report import render_report
 from forecaster.evaluation.report_data import ReportContext
 from forecaster.fitting.classes import Folds, fit_classes, resolve_classes
+from forecaster.fitting.context import NO_CONTEXT, TrainingContext
 from forecaster.fitting.distributed import windows_per_step
 from forecaster.fitting.experts.pool import fit_experts
 from forecaster.fitting.fit import fit_panel, resolve
+from forecaster.fitting.members import trains_network
 from forecaster.fitting.no_fit import baseline_models, described, unfitted
 from forecaster.fitting.plan import with_found_cycles
-from forecaster.fitting.train import NO_CONTEXT, TrainingContext
 from forecaster.fitting.warm_start import requested
 from forecaster.forecast.artifact import Artifact, is_forecaster
 from forecaster.forecast.bands import Levels, check_levels
@@ -66,10 +67,12 @@ from forecaster.runs.fit_reporter import (
     print_plan,
     print_scores,
 )
-from forecaster.runs.progress import BufferedLogger, TrainingBar
 from forecaster.runs.resume import RunFolder
 from forecaster.runs.tracking import NOTE, TrackedRun, log_artifact, open_run, score_points
 from forecaster.windows.split import Split
+
+if TYPE_CHECKING:
+    from forecaster.runs.progress import TrainingBar
 
 Refit = Literal["once", "each", "never"] | int
 
@@ -131,6 +134,11 @@ class _FitTask:
     """Of a warm start."""
     findings: tuple[Finding, ...]
 
+    @property
+    def trains(self) -> bool:
+        """Whether a network is trained."""
+        return isinstance(self.windows, Folds) or trains_network(self.plan, self.windows)
+
 
 def run_fit(
     panel: Panel,
@@ -173,7 +181,7 @@ def run_fit(
     task = _prepare(panel, config, start, console, introduced)
     windows_per_step(task.plan, panel.n_channels, context.distributed)
     reporter = FitReporter(console, folder)
-    context = replace(context, callbacks=(TrainingBar(console),), reporter=reporter)
+    context = replace(context, callbacks=_bars(console, task.trains), reporter=reporter)
     with _opened(task, name, folder, context) as (plan, run, context):
         artifact = _learn(replace(task, plan=plan), context) if fits else _unfitted(task)
         print_scores(console, artifact)
@@ -223,9 +231,20 @@ def _opened(
             run = stack.enter_context(open_run(tracking, name, folder.record.run))
             folder.update(run=run.run_id)
             context = replace(context, checkpoints=checkpoints)
-        if run.recorded:
+        if run.recorded and task.trains:
+            from forecaster.runs.progress import BufferedLogger
+
             context = replace(context, logger=BufferedLogger(run))
         yield plan, run, context
+
+
+def _bars(console: Screen, trains: bool) -> tuple[TrainingBar, ...]:
+    """The progress bar of a training; without one nothing loads Lightning."""
+    if not trains:
+        return ()
+    from forecaster.runs.progress import TrainingBar
+
+    return (TrainingBar(console),)
 
 
 def _learn(task: _FitTask, context: TrainingContext) -> Artifact[Any]:
@@ -511,8 +530,8 @@ class _Refits:
             raise DataError(
                 f"refit before the cutoff {when}: {error}; or use fewer --windows"
             ) from error
-        bar, stages = TrainingBar(self.console), StageReporter(self.console)
-        context = TrainingContext(callbacks=(bar,), reporter=stages, errors=False)
+        bars, stages = _bars(self.console, trains_network(plan, split)), StageReporter(self.console)
+        context = TrainingContext(callbacks=bars, reporter=stages, errors=False)
         return fit_panel(seen, plan, split, context)
 
     def _contenders(self, seen: Panel, cutoff: int) -> dict[str, Artifact]:

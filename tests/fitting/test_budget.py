@@ -10,11 +10,11 @@ from forecast import tiny
 import forecaster as fc
 from forecaster.config import FitPlan
 from forecaster.errors import ConfigError
-from forecaster.fitting import members
+from forecaster.fitting import budget
 from forecaster.fitting.budget import Pace, within_budget
+from forecaster.fitting.context import TrainingContext
 from forecaster.fitting.fit import fit_panel, resolve
 from forecaster.fitting.reporter import Reporter
-from forecaster.fitting.train import TrainingContext
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -52,13 +52,13 @@ def test_what_is_measured_is_thrown_away_and_the_fit_is_the_one_of_so_many_steps
 ):
     panel, said = make_panel(2, 60), []
     settings = {"model": {"dropout": 0.2}}
-    real = members.within_budget
+    real = budget.within_budget
 
     def slow(fit, pace, seconds):
         assert pace.step > 0 and pace.validation > 0
         return real(fit, Pace(step=100.0, validation=0.0), seconds)
 
-    monkeypatch.setattr(members, "within_budget", slow)
+    monkeypatch.setattr(budget, "within_budget", slow)
     asked = make_config(4, fit={"budget_seconds": 1000.0, "ensemble_size": 2, "steps": 100}, **settings)
     bounded = fitted(panel, asked, said)
     found = bounded.plan.fit
@@ -102,16 +102,16 @@ def test_a_fit_that_goes_on_measures_nothing_again(tmp_path, monkeypatch):
     def stop(*told):
         raise Stopped
 
-    table, real = tmp_path / "shop.csv", members.within_budget
+    table, real = tmp_path / "shop.csv", budget.within_budget
     tiny.plain(60).write_csv(table)
     with monkeypatch.context() as patched:
-        patched.setattr(members, "within_budget", lambda fit, _, s: real(fit, Pace(10.0, 0.0), s))
+        patched.setattr(budget, "within_budget", lambda fit, _, s: real(fit, Pace(10.0, 0.0), s))
         patched.setattr("forecaster.fitting.fit.choose_network_weights", stop)
         with pytest.raises(Stopped):
             fc.fit(table, 7, config=TINY, budget="1m", out=tmp_path / "model", quiet=True)
     kept = json.loads((tmp_path / "model.run" / "run.json").read_text())["budgeted"]
     assert 1 < kept["steps"] < 60 and kept["budget_seconds"] is None
-    monkeypatch.setattr(members, "within_budget", stop)
+    monkeypatch.setattr(budget, "within_budget", stop)
     with pytest.raises(fc.ConfigError, match=r"has fit.budget_seconds 60.0, this one .* 120.0"):
         fc.fit(table, 7, config=TINY, budget="2m", out=tmp_path / "model", quiet=True)
     model = fc.fit(table, 7, config=TINY, budget="1m", out=tmp_path / "model", quiet=True)

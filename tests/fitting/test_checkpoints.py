@@ -16,10 +16,10 @@ from pytorch_lightning.loggers.logger import Logger
 
 from forecaster.config import TrackingConfig
 from forecaster.errors import ArtifactError
-from forecaster.fitting import checkpoints
+from forecaster.fitting import checkpointing
 from forecaster.fitting.checkpoints import Checkpoints, checkpoints_in, step_of
+from forecaster.fitting.context import TrainingContext
 from forecaster.fitting.fit import fit_panel, resolve
-from forecaster.fitting.train import TrainingContext
 
 STEPS = 5
 KINDS = {
@@ -270,7 +270,7 @@ def test_minutes_are_counted_by_a_clock_that_nobody_sets(
         kept.clear()
         panel, config, split = _prepared(make_panel, make_config)
         monkeypatch.setattr(time, "time", lambda: float(next(past)))
-        monkeypatch.setattr(checkpoints, "MINUTES", minutes)
+        monkeypatch.setattr(checkpointing, "MINUTES", minutes)
         files = Steps(tmp_path, "this fit")
         fit_panel(panel, config, split, TrainingContext(checkpoints=files))
         assert kept == expected

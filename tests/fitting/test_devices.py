@@ -17,13 +17,13 @@ from runs.processes import free_port
 from safetensors.numpy import load_file
 
 from forecaster.errors import ConfigError, FitError
+from forecaster.fitting.context import TrainingContext
 from forecaster.fitting.distributed import (
     DistributedContext,
     find_distributed_context,
     windows_per_step,
 )
 from forecaster.fitting.fit import fit_panel, resolve
-from forecaster.fitting.train import TrainingContext
 
 BIN = Path(sys.executable).parent
 DATA = Path(__file__).parents[2] / "data"

@@ -12,12 +12,11 @@ import torch
 import forecaster as fc
 from forecaster.config import Config
 from forecaster.errors import ConfigError
-from forecaster.fitting import members as members_runs
 from forecaster.fitting import mixture
+from forecaster.fitting.context import TrainingContext
 from forecaster.fitting.distributed import SINGLE_PROCESS
 from forecaster.fitting.fit import fit_panel, resolve
 from forecaster.fitting.mixture import best_weights, choose_ensemble_weights, choose_network_weights
-from forecaster.fitting.train import TrainingContext
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.saved_model import load_artifact, save_artifact
 from forecaster.model.ensemble import Ensemble
@@ -248,7 +247,7 @@ def test_without_validation_a_network_weight_is_0_and_weights_of_members_are_equ
 
 @pytest.mark.parametrize("fit", [{}, {"validation": None}])
 def test_what_nothing_validates_is_not_trained_and_the_experts_forecast(fit, capsys, monkeypatch):
-    monkeypatch.setattr(members_runs, "train", None)
+    monkeypatch.setattr("forecaster.fitting.train.train", None)
     months = pd.date_range("2023-01-01", periods=18 if not fit else 60, freq="MS")
     draw = np.random.default_rng(0)
     table = pd.DataFrame({"month": months, "y": 100 + draw.normal(size=len(months))})
@@ -260,6 +259,26 @@ def test_what_nothing_validates_is_not_trained_and_the_experts_forecast(fit, cap
     assert model.metrics["steps"] == 0 and model.metrics["network_weight"] == 0
     assert len(model.artifact.ensemble.members) == 1 and model.artifact.plan.model.width == 4
     assert np.isfinite(model.predict(table).median).all()
+
+
+def test_a_network_beside_experts_needs_100_windows_or_steps_that_are_asked_for(capsys, monkeypatch):
+    """36 days leave 18 windows; of the network only its size stays, for a fit that starts from it."""
+    days = pd.date_range("2024-01-01", periods=36)
+    draw = np.random.default_rng(0)
+    table = pd.DataFrame({"day": days, "y": 100 + draw.normal(size=len(days))})
+    asked = fc.fit(table, 6, config={"fit": {"steps": 2}, "model": {"width": 8}}, tracking=False)
+    assert asked.metrics["steps"] == 2 and "to train it on" not in capsys.readouterr().out
+    monkeypatch.setattr("forecaster.fitting.train.train", None)
+    model = fc.fit(table, 6, config={"model": {"width": 8}}, budget="1h", tracking=False)
+    printed = capsys.readouterr().out
+    assert "network weight 0 %: fewer than 100 windows" in printed and "without a network" in printed
+    assert model.metrics["steps"] == 0 and model.metrics["network_weight"] == 0
+    plan = model.artifact.plan
+    assert plan.fit.steps == 0 and plan.model.width == 8
+    assert plan.as_config(Config().tracking).fit.steps is None
+    monkeypatch.undo()
+    later = fc.fit(table, 6, warm_start=model, config={"fit": {"patience": 1}}, tracking=False)
+    assert later.metrics["steps"] > 0
 
 
 def test_a_network_alone_is_trained_where_nothing_validates_it(capsys):

@@ -25,8 +25,8 @@ from forecaster.model.evidence import positions
 from forecaster.model.experts import CUTOFFS, Experts
 from forecaster.model.scaling import ContextScaler, Scale
 from forecaster.windows.batch import Inputs
-from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.store import training_store
+from forecaster.windows.streams import WindowSequence
 
 ALL = tuple(name for name in get_args(Expert) if name not in ("linear", "arx"))
 SEASON, SECOND, MEMORY, SPACING, HORIZON = 4, 12, 24, 2, 15

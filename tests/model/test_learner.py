@@ -11,15 +11,15 @@ import torch
 
 from forecaster.config import DataConfig, FitPlan
 from forecaster.errors import FitError
+from forecaster.fitting.context import TrainingContext
 from forecaster.fitting.fit import fit_panel, resolve
-from forecaster.fitting.train import TrainingContext
 from forecaster.forecast.predictor import Predictor
 from forecaster.model import learner as learner_module
 from forecaster.model.heads import pinball
 from forecaster.model.learner import KeepBest, Learner, is_out_of_memory
 from forecaster.panel.build import open_panel
-from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.store import training_store
+from forecaster.windows.streams import WindowSequence
 
 
 def fitted(panel, config, callbacks=()):

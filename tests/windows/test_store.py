@@ -15,10 +15,10 @@ from forecaster.panel.build import open_panel
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.store import open_store, writing
 from forecaster.windows.batch import Inputs
-from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.index import window_order
 from forecaster.windows.split import split_panel
 from forecaster.windows.store import WindowStore
+from forecaster.windows.streams import WindowSequence
 
 L, H, T = 9, 4, 14
 DRIVERS = 2  # the last columns

@@ -46,7 +46,7 @@ def learn_cold_bands(
         beyond: [S, C] of `learn_levels`, what leaving a series out adds to its distance from its level.
     """
     # Here, for it loads Lightning: a forecast without a fit comes without.
-    from forecaster.windows.datamodule import WindowSequence
+    from forecaster.windows.streams import WindowSequence
 
     experts, index = network.experts, split.train
     assert experts is not None

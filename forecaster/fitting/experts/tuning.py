@@ -34,10 +34,10 @@ from forecaster.model.expert_attention import (
 )
 from forecaster.model.heads import pinball
 from forecaster.model.network import Network
-from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.index import Int64, WindowIndex, even_draw
 from forecaster.windows.split import Split
 from forecaster.windows.store import WindowStore
+from forecaster.windows.streams import WindowSequence
 
 STEPS = (0, 50, 200)
 """Choices."""

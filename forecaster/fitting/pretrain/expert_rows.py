@@ -33,9 +33,9 @@ from forecaster.panel.categories import with_categories
 from forecaster.panel.frames import frame_of
 from forecaster.panel.panel import Panel
 from forecaster.windows.batch import Inputs
-from forecaster.windows.datamodule import WindowSequence
 from forecaster.windows.index import even_draw
 from forecaster.windows.store import training_store
+from forecaster.windows.streams import WindowSequence
 
 SHORT = 0.28
 """Share of the rows whose history is cut short."""

@@ -34,10 +34,10 @@ from forecaster.evaluation.class_scores import NETWORK
 from forecaster.evaluation.comparison import MODEL
 from forecaster.evaluation.metrics import Scores
 from forecaster.fitting.classes import fit_classes, resolve_classes
+from forecaster.fitting.context import TrainingContext
 from forecaster.fitting.fit import fit_panel, resolve
 from forecaster.fitting.mixture import NETWORK_WEIGHTS
 from forecaster.fitting.plan import with_found_cycles
-from forecaster.fitting.train import TrainingContext
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.predictor import Predictor

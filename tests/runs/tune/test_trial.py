@@ -14,9 +14,9 @@ from forecaster.config import Config
 from forecaster.errors import DataError
 from forecaster.evaluation.comparison import MODEL
 from forecaster.fitting import fit as fit_module
+from forecaster.fitting.context import TrainingContext
 from forecaster.fitting.distributed import find_distributed_context
 from forecaster.fitting.fit import fit_panel, resolve
-from forecaster.fitting.train import TrainingContext
 from forecaster.panel.panel import Panel
 from forecaster.runs.tune import trial as trial_module
 from forecaster.runs.tune.space import Space, apply

@@ -1,4 +1,4 @@
-"""The LightningDataModule: whole batches, in the order of the keyed permutation.
+"""Streams of whole batches, in the order of the keyed permutation or of an index.
 
 There are no worker processes: a batch is one gather, faster than a transfer between processes. On several
 devices batch k of all ranks together holds the windows of batch k on one device, each once.
@@ -10,11 +10,8 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import pytorch_lightning as pl
-
 from forecaster.windows.batch import Batch
 from forecaster.windows.index import Int64, WindowIndex, window_order
-from forecaster.windows.split import Split
 from forecaster.windows.store import WindowStore
 
 _AHEAD = 1 << 14  # window numbers computed at once, so that the permutation's overhead vanishes
@@ -67,39 +64,6 @@ class WindowSequence:
         for start in range(0, len(self.numbers), together):
             chunk = self.numbers[start : start + together]
             yield _batch(self.store, self.index, chunk[self.rank :: self.world])
-
-
-class WindowDataModule(pl.LightningDataModule):
-    """This rank's part of the endless training stream, from the trainer's step on, and of validation."""
-
-    def __init__(self, store: WindowStore, split: Split, batch_size: int, seed: int):
-        """Takes the windows of one split; `batch_size` is that of one rank."""
-        super().__init__()
-        self.store, self.split, self.batch_size, self.seed = store, split, batch_size, seed
-
-    def train_dataloader(self) -> TrainingStream:
-        trainer = self.trainer
-        return TrainingStream(
-            self.store,
-            self.split.train,
-            self.batch_size,
-            self.seed,
-            first_step=trainer.global_step,
-            rank=trainer.global_rank,
-            world=trainer.world_size,
-        )
-
-    def val_dataloader(self) -> WindowSequence | list[Batch]:
-        if len(self.split.validation_windows) == 0:
-            return []  # switches validation off
-        return WindowSequence(
-            self.store,
-            self.split.validation,
-            self.split.validation_windows,
-            4 * self.batch_size,
-            rank=self.trainer.global_rank,
-            world=self.trainer.world_size,
-        )
 
 
 def _batch(store: WindowStore, index: WindowIndex, numbers: Int64, history: bool = True) -> Batch:

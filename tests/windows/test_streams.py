@@ -5,10 +5,10 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from forecaster.windows.datamodule import TrainingStream, WindowSequence
 from forecaster.windows.index import window_order
 from forecaster.windows.split import split_panel
 from forecaster.windows.store import training_store
+from forecaster.windows.streams import TrainingStream, WindowSequence
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_a_stream_that_starts_at_step_k_gives_the_tail(store_and_index):
 def test_a_stream_outlives_the_numbers_computed_at_once(store_and_index, monkeypatch):
     store, index = store_and_index
     expected = keys(islice(TrainingStream(store, index, 8, seed=2), 10))
-    monkeypatch.setattr("forecaster.windows.datamodule._AHEAD", 24)
+    monkeypatch.setattr("forecaster.windows.streams._AHEAD", 24)
     assert keys(islice(TrainingStream(store, index, 8, seed=2), 10)) == expected
 
 
