@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from forecaster.panel.findings import Finding
     from forecaster.panel.frames import AnyFrame
     from forecaster.panel.panel import Only, Panel
+    from forecaster.panel.tree import HierarchyRequest
     from forecaster.runs.batch_predict import BatchResult
     from forecaster.runs.pipeline import BacktestOptions
     from forecaster.runs.registry import Published
@@ -945,6 +946,24 @@ def total_request(
     return TotalRequest.of(period, by, partial)
 
 
+def hierarchy_request(
+    hierarchy: object, reconcile: str | None, **others: object
+) -> "HierarchyRequest | None":
+    """Returns the hierarchy that options ask for; None = none. `others`: options that contradict one.
+
+    Raises:
+        ConfigError: it is not written as one, or other options are given.
+        DataError: there is no such file.
+    """
+    if hierarchy is None:
+        refuse({"reconcile": reconcile}, "a forecast without --hierarchy", "give --hierarchy too")
+        return None
+    refuse(others, "a hierarchy (--hierarchy)")
+    from forecaster.panel.tree import HierarchyRequest
+
+    return HierarchyRequest.of(hierarchy, reconcile)
+
+
 def _check_model(path: str | Path) -> bool:
     """Returns whether this is an address in the registry; raises ArtifactError for no folder of a model."""
     from forecaster.forecast.model_folder import check_saved
@@ -1271,8 +1290,8 @@ class Forecaster(Model["Ensemble"]):
         samples: Annotated[
             int | None,
             Option(
-                "Write this many joint sample paths per series instead of quantiles; with `sum`, `what_if`: use so "
-                "many for these. None = quantiles, or 200 paths."
+                "Write this many joint sample paths per series instead of quantiles; with `sum`, `hierarchy` or "
+                "`what_if`: use so many for these. None = quantiles, or 200 paths."
             ),
         ] = None,
         seed: options.PathSeed = 0,
@@ -1281,6 +1300,8 @@ class Forecaster(Model["Ensemble"]):
         by: options.By = None,
         sum_partial: options.SumPartial = False,
         what_if: options.WhatIf = None,
+        hierarchy: options.Hierarchy = None,
+        reconcile: options.Reconcile = None,
         parts: options.Parts = False,
         shard: options.Shard = None,
         devices: options.Devices = None,
@@ -1295,7 +1316,7 @@ class Forecaster(Model["Ensemble"]):
         device: options.Device = None,
         **data_options: Unpack[DataOptions],
     ) -> "BatchResult":
-        """Writes the forecast of every series of a table of any size to a file, in bounded memory, or totals.
+        """Writes the forecast of every series of a table of any size to a file, in bounded memory, or sums.
 
         The same call resumes one that was killed. With `what_if` all forecasts are in memory.
 
@@ -1312,27 +1333,30 @@ class Forecaster(Model["Ensemble"]):
         changes = None if what_if is None else changes_of(what_if)
 
         from forecaster.forecast.source import Source
-        from forecaster.forecast.task import ForecastTask, TotalTask, WhatIfTask
+        from forecaster.forecast.task import ForecastTask, HierarchyTask, TotalTask, WhatIfTask
         from forecaster.forecast.totals import PATHS
         from forecaster.forecast.window import resolve_window
         from forecaster.runs.batch_predict import predict_to
 
         start = _date_text(cutoff, "cutoff")
         check_levels(levels, quantiles)
-        if samples is not None and sum is None and changes is None:
+        if samples is not None and sum is None and changes is None and hierarchy is None:
             given = {"levels": levels, "quantiles": quantiles}
             refuse(given, "a file of sample paths (--samples)")
 
         request = total_request(sum, by, sum_partial)
+        tree = hierarchy_request(hierarchy, reconcile, sum=sum, only=only, what_if=what_if)
 
         def task_of(panel: "Panel") -> ForecastTask:
-            kept = samples if request is None and changes is None else None
+            kept = samples if request is None and changes is None and tree is None else None
             window = resolve_window(
                 self.artifact, panel, start, horizon, kept, seed, levels, quantiles, fill_known
             )
             used = PATHS if samples is None else samples
             if changes is not None:
                 return WhatIfTask(window, changes, used, request)
+            if tree is not None:
+                return HierarchyTask(window, tree, used)
             return ForecastTask(window) if request is None else TotalTask(window, request, used)
 
         source = Source(data, future, covariates, data_options, only)

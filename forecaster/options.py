@@ -178,6 +178,18 @@ FillKnown = Annotated[
     ),
 ]
 SumPartial = Annotated[bool, Option("Sum the rest of a group where some series have no forecast.")]
+Hierarchy = Annotated[
+    object,
+    Option(
+        "Write sums of series that add up too, by key columns and statics: State/Region*Purpose, where / nests and "
+        "* crosses, or a table of child and parent. None = series alone.",
+        metavar="SPEC",
+    ),
+]
+Reconcile = Annotated[
+    Literal["mint", "wls", "bottom-up"] | None,
+    Option("How a hierarchy is made to add up. None = mint up to 2,000 nodes, wls above."),
+]
 PathSeed = Annotated[int, Option("Seed of the sample paths.", least=0)]
 Parts = Annotated[bool, Option("Keep one file per 1,024 series, in the folder PATH.parts.")]
 Shard = Annotated[

@@ -18,8 +18,10 @@ from forecaster.options import DataOptions
 if TYPE_CHECKING:
     from forecaster.forecast.classification import Classification
     from forecaster.forecast.forecast import Forecast
+    from forecaster.forecast.hierarchy import Hierarchy
     from forecaster.forecast.totals import TotalRequest, Totals
     from forecaster.forecast.what_if import WhatIf
+    from forecaster.panel.tree import HierarchyRequest
     from forecaster.runs.batch_predict import BatchResult, Engine
 
 
@@ -45,18 +47,21 @@ def predict(
     Without a model, which is then made of the table at once, --horizon is required.
 
     Writes one row per (series, channel, lead), with quantiles, keyed in the table's own names; with
-    --samples one row per (series, channel, sample, lead), with --sum one per group and period, with --what-if
-    three of each: base, what-if and difference. Memory stays bounded, and the same command resumes one that was
-    killed; not with --what-if.
+    --samples one row per (series, channel, sample, lead), with --sum one per group and period, with --hierarchy
+    one per (node, channel, lead), with --what-if three of each: base, what-if and difference. Memory stays
+    bounded, and the same command resumes one that was killed; not with --hierarchy and --what-if.
     """
     saved, table = results.model_and_table(model, data)
     tables, overwrite = (table, given["future"], given["covariates"]), given.pop("overwrite")
+    request: TotalRequest | HierarchyRequest | None
     request = api.total_request(given["sum"], given["by"], given["sum_partial"])
     given["what_if"] = given["what_if"] or None
     if given["what_if"] is not None:
         from forecaster.panel.known import changes_of
 
         changes_of(given["what_if"])
+    others = {name: given[name] for name in ("sum", "only", "what_if")}
+    request = api.hierarchy_request(given["hierarchy"], given["reconcile"], **others) or request
     bounds = api.bounds_of(*(given.pop(name) for name in ("lower", "upper", "integer")))
     check_levels(given["levels"], given["quantiles"])
     if given["samples"] is not None and request is None and given["what_if"] is None:
@@ -85,7 +90,7 @@ def predict(
         given = results.refuse_options(given, "predict_to")
     with results.progress("predicting") as update:
         if out is None:
-            for name in ("sum", "by", "sum_partial"):
+            for name in ("sum", "by", "sum_partial", "hierarchy", "reconcile"):
                 given.pop(name, None)
             _print_first(loaded, request, plot, given | {"progress": update})
             return
@@ -108,18 +113,20 @@ def _early(model: Path, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _print_first(
     loaded: api.Forecaster | api.Classifier,
-    request: TotalRequest | None,
+    request: TotalRequest | HierarchyRequest | None,
     plot: Path | None,
     given: dict[str, Any],
 ) -> None:
     """Prints the first rows instead of writing a file."""
+    from forecaster.forecast.hierarchy import hierarchy_of
     from forecaster.forecast.parts import rows_of
-    from forecaster.forecast.totals import PATHS
+    from forecaster.forecast.totals import PATHS, TotalRequest
     from forecaster.runs.console import Screen
 
-    found: Forecast | Classification | Totals | WhatIf[Any]
+    found: Forecast | Classification | Totals | Hierarchy | WhatIf[Any]
     changes = given.pop("what_if", None)
     if isinstance(loaded, api.Forecaster) and changes is not None:
+        assert not isinstance(request, HierarchyRequest)
         given.pop("progress")
         found = loaded.what_if(**{"future": None} | given, changes=changes)
         if request is not None:
@@ -130,16 +137,19 @@ def _print_first(
         drawn = loaded.artifact.plan.model.decoder == "autoregressive"  # with the forecast
         how = {"samples": given["samples"], "seed": given["seed"]}
         given["samples"] = (given["samples"] or PATHS) if drawn else None
-        found = loaded.predict(**given).total(
-            request.period, request.by, partial=request.partial, **how
-        )
+        found = loaded.predict(**given)
+        if isinstance(request, TotalRequest):
+            found = found.total(request.period, request.by, partial=request.partial, **how)
+        else:
+            request.check(found.panel, found.cutoff)
+            found = hierarchy_of(found, request, **how)
     Screen().print_rows(rows_of(found))
     _print_outcome(found)
     results.put(found, None, plot)
 
 
 def _print_outcome(
-    done: BatchResult | Forecast | Classification | Totals | WhatIf[Any],
+    done: BatchResult | Forecast | Classification | Totals | Hierarchy | WhatIf[Any],
 ) -> None:
     from forecaster.runs.console import Screen
 

@@ -34,16 +34,15 @@ def measured_errors(artifact: Artifact, panel: Panel, since: int | None = None) 
         since: time of the earliest cutoff; None = any.
     """
     horizon, calendar = artifact.horizon, panel.calendar
-    begin, last = panel.indptr[:-1], panel.last_observed
+    last = panel.last_observed
     seen = last >= 0
     end = int(panel.time[last[seen]].max())
     least = max(horizon, _LEAST_HISTORY)
-    longest = int(np.median((last - begin)[seen])) + 1  # steps of most series
+    longest = int(np.median((last - panel.indptr[:-1])[seen])) + 1  # steps of most series
     span = longest - least - horizon  # from the first cutoff to the last
     if since is not None:
         span = min(span, int(calendar.steps(since, end)) - horizon)
-    spacing = int(np.clip(span // (CUTOFFS - 1), 1, horizon))
-    cutoffs = min(max(0, min(CUTOFFS, span // spacing + 1)), _BYTES // horizon)
+    cutoffs, spacing = _spread(span, min(CUTOFFS, _BYTES // horizon), horizon)
     most = min(_PAIRS, _BYTES // (horizon * max(1, cutoffs)))
     series, channel = np.nonzero(panel.present & seen[:, None])
     hashes = pair_hashes(panel, np.arange(panel.n_series))[series, channel]
@@ -62,6 +61,45 @@ def measured_errors(artifact: Artifact, panel: Panel, since: int | None = None) 
             time = calendar.shift(anchor, -horizon - spacing * number)
             counts[number] = _counts(predictor, panel, time, least)[place, :, channel]
     return ErrorLevels(counts, hashes, spacing)
+
+
+def median_errors(
+    predictor: Predictor, panel: Panel, end: int, horizon: int, most: int
+) -> NDArray[np.float64]:
+    """Returns [J, N, H, C] truth minus median at cutoffs common to all series, NaN where there is none.
+
+    Args:
+        predictor: of the model.
+        panel: of the series.
+        end: time of the last row that may be read.
+        horizon: leads.
+        most: cutoffs.
+    """
+    calendar, channels = panel.calendar, panel.n_channels
+    row = panel.row_at(end)
+    known = int(np.median((row - panel.indptr[:-1])[row >= 0])) + 1
+    least = max(horizon, _LEAST_HISTORY)
+    cutoffs, spacing = _spread(known - least - horizon, most, horizon)
+    errors = np.full((cutoffs, panel.n_series, horizon, channels), np.nan)
+    times = [calendar.shift(end, -horizon - spacing * number) for number in range(cutoffs)]
+    if cutoffs:
+        panel = panel.reaching(np.full(panel.n_series, times[0]), predictor.artifact.horizon)
+    middle = predictor.artifact.plan.model.quantile_levels.index(0.5)
+    for number, time in enumerate(times):
+        row = panel.row_at(time)
+        series = np.flatnonzero(row - panel.indptr[:-1] + 1 >= least)
+        if not len(series):
+            continue
+        found = predictor.quantiles(panel, series, row[series], horizon)[..., middle]
+        leads = row[series, None] + np.arange(1, horizon + 1)
+        errors[number, series] = panel.values[leads, :channels] - found
+    return errors
+
+
+def _spread(span: int, most: int, horizon: int) -> tuple[int, int]:
+    """Returns how many cutoffs fit into so many steps, and the steps between them, at most a horizon."""
+    spacing = int(np.clip(span // max(1, most - 1), 1, horizon))
+    return max(0, min(most, span // spacing + 1)), spacing
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,11 @@ from forecaster.panel.panel import NO_TIME, Only, Panel
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from forecaster.forecast.artifact import Artifact
+    from forecaster.forecast.hierarchy import Hierarchy
     from forecaster.forecast.paths import PathSource
     from forecaster.forecast.totals import Totals
+    from forecaster.forecast.window import ForecastWindow
     from forecaster.panel.frames import AnyFrame
 
 _NO_PATHS = "this forecast has no sample paths: request them, predict(samples=200)"
@@ -66,6 +69,10 @@ class Forecast(Result):
     """[N, S, H, C] sample paths, data units, NaN = no forecast; None unless requested."""
     source: PathSource | None = None
     """Draws sample paths; None where the model has none, or its decoder draws them itself."""
+    artifact: Artifact | None = None
+    """The model; None where the quantiles came from elsewhere."""
+    window: ForecastWindow | None = None
+    """What it was asked for."""
     findings: tuple[Finding, ...] = ()
     """What the audit of the table found, worst first."""
     columns: Columns = ()
@@ -98,7 +105,7 @@ class Forecast(Result):
         values |= self.shown
         if self.actual is not None:
             values["actual"] = self.actual
-        return self._keyed({name: cells[:, None] for name, cells in values.items()})
+        return self.keyed({name: cells[:, None] for name, cells in values.items()})
 
     @property
     def sample_rows(self) -> PolarsFrame:
@@ -109,7 +116,7 @@ class Forecast(Result):
         """
         if self.paths is None:
             raise ConfigError(_NO_PATHS)
-        return self._keyed({"value": self.paths}, numbered=True)
+        return self.keyed({"value": self.paths}, numbered=True)
 
     def draw(self, count: int, seed: int = 0) -> NDArray[np.float64]:
         """Returns [N, S, H, C] sample paths in data units: those that were kept, else so many new ones.
@@ -126,8 +133,8 @@ class Forecast(Result):
             )
         return self.source.draw(self, count, seed)
 
-    def _keyed(self, values: Mapping[str, NDArray[Any]], numbered: bool = False) -> PolarsFrame:
-        """Returns the rows of arrays [N, S, H, C]; `numbered` = with the number of the sample."""
+    def keyed(self, values: Mapping[str, NDArray[Any]], numbered: bool = False) -> PolarsFrame:
+        """Returns the rows of arrays [N, S, H, C] by column; `numbered` = with the number of the sample."""
         n, samples, horizon, channels = next(iter(values.values())).shape
         each = channels * samples * horizon
         columns: dict[str, NDArray[Any]] = {
@@ -187,6 +194,38 @@ class Forecast(Result):
             totals_of(self.panel, parts, request, samples or PATHS, seed), findings=self.findings
         )
 
+    @typed
+    def hierarchy(
+        self,
+        hierarchy: object,
+        reconcile: Literal["mint", "wls", "bottom-up"] | None = None,
+        *,
+        samples: int | None = None,
+        seed: int = 0,
+    ) -> Hierarchy:
+        """Returns the forecasts of all sums of series in a hierarchy, reconciled so that they add up.
+
+        Args:
+            hierarchy: key columns and static covariates, as "State/Region*Purpose", where `/` nests and `*`
+                crosses; or a table, file or frame, with the columns child and parent.
+            reconcile: how; None = mint up to 2,000 nodes, wls above.
+            samples: paths to reconcile, which are then kept; None = 200, which are not.
+            seed: of the paths.
+
+        Raises:
+            ConfigError: the model draws no paths, or the table has no such columns.
+            DataError: the hierarchy is none, or the series have unlike cutoffs.
+
+        Example:
+            >>> model.predict("sales.csv").hierarchy("region/store").frame   # doctest: +SKIP
+        """
+        from forecaster.forecast.hierarchy import hierarchy_of
+        from forecaster.panel.tree import HierarchyRequest
+
+        request = HierarchyRequest.of(hierarchy, reconcile)
+        request.check(self.panel, self.cutoff)
+        return hierarchy_of(self, request, samples, seed)
+
     def between(self, first: int, last: int) -> Forecast:
         """Returns some neighbouring forecasts."""
         names = ("series", "cutoff", "time", "quantiles", "further", "actual", "mean", "paths")
@@ -230,7 +269,7 @@ class Forecast(Result):
         # Times may be text in the caller's format, which does not sort as time does.
         medians = self.median[:, None]
         at = np.broadcast_to(self.time[:, None, :, None], medians.shape)
-        rows = self._keyed({"forecast": medians, "\0at": at})
+        rows = self.keyed({"forecast": medians, "\0at": at})
         keys = keys or ["channel"]
         # Several keys make one name without escapes, as {"a","b"}.
         names = Counter(

@@ -266,6 +266,8 @@ class Predictor:
             time=leads.time[:, :horizon],
             quantiles=quantiles[:, :horizon, :, : len(levels)],
             levels=levels,
+            artifact=self.artifact,
+            window=window,
             columns=window.columns,
             further=quantiles[:, :horizon, :, len(levels) :] if window.columns else None,
             status=tuple(np.where(panel.present, np.where(finite, done, reasons), "").ravel().tolist()),

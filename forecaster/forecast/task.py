@@ -11,6 +11,7 @@ from forecaster.errors import DataError
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import none_forecast, outcome
 from forecaster.forecast.future import audited
+from forecaster.forecast.hierarchy import hierarchy_of
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.result import Predicted
 from forecaster.forecast.runner import BLOCK
@@ -20,6 +21,7 @@ from forecaster.forecast.window import ForecastWindow, check_samples
 from forecaster.panel.findings import Finding
 from forecaster.panel.known import Change
 from forecaster.panel.panel import Only, Panel
+from forecaster.panel.tree import HierarchyRequest
 
 
 class BatchCounts(NamedTuple):
@@ -183,3 +185,44 @@ class WhatIfTask(ForecastTask):
 
     def none_predicted(self, panel: Panel, totals: BatchCounts) -> DataError | None:
         return none_forecast(panel, totals.lost, int(panel.present.sum()))
+
+
+@dataclass(frozen=True)
+class HierarchyTask(ForecastTask):
+    """Reconciled forecasts of the nodes of a hierarchy."""
+
+    request: HierarchyRequest
+    samples: int
+    """Paths that are reconciled."""
+
+    def audited(self, panel: Panel, artifact: Artifact, only: Only) -> tuple[Panel, list[Finding]]:
+        self.request.check(panel, self.window.cutoffs(panel))
+        check_samples(artifact, self.samples)
+        return super().audited(panel, artifact, only)
+
+    def predict(
+        self, artifact: Artifact, device: str | None = None, lanes: int | None = None
+    ) -> Callable[[Panel], Predicted]:
+        predictor, window = Predictor(artifact, device, lanes), self.window
+        if artifact.plan.model.decoder == "autoregressive":
+            window = replace(window, num_samples=self.samples)
+
+        def reconcile(panel: Panel) -> Predicted:
+            forecast = predictor.whole(panel, window)
+            found = hierarchy_of(forecast, self.request, self.samples, window.seed)
+            return replace(found, nodes=replace(found.nodes, paths=None))
+
+        return reconcile
+
+    def terms(self, panel: Panel) -> dict[str, Any]:
+        return super().terms(panel) | {"hierarchy": str(self.request.spec), "samples": self.samples}
+
+    def indivisible(self, panel: Panel) -> str:
+        return "--hierarchy reconciles the series of all parts"
+
+    def none_predicted(self, panel: Panel, totals: BatchCounts) -> DataError | None:
+        return none_forecast(panel, totals.lost, int(panel.present.sum()))
+
+    def report(self, panel: Panel, totals: BatchCounts, findings: Sequence[Finding]) -> str:
+        line = super().report(panel, totals, findings)
+        return line.replace(" series,", " nodes,", 1)

@@ -67,11 +67,18 @@ def check_by(panel: Panel, by: Sequence[str] | None, results: Sequence[str]) -> 
             f"{panel.name}: --by {unknown[0]}: expected key columns or static covariates "
             f"({', '.join(known) or 'there are none'}), or all"
         )
+    check_results(panel, results, "--sum")
+
+
+def check_results(panel: Panel, results: Sequence[str], option: str) -> None:
+    """Raises a DataError for columns of the table that are named like a result's of an option."""
+    schema = panel.schema
     columns = [*_key_names(panel), *schema.time_parts, schema.time or "time", *schema.target_columns]
     made = [name for name in results if name != "channel" or not schema.melted]
     if clash := [name for name in columns if name in made]:
         raise DataError(
-            f"{panel.name}: column '{clash[0]}' is also a result's of --sum; rename it, or leave out --sum"
+            f"{panel.name}: column '{clash[0]}' is also a result's of {option}; rename it, or leave out "
+            f"{option}"
         )
 
 
@@ -93,7 +100,7 @@ def group_series(panel: Panel, by: Sequence[str] | None) -> Groups:
     names = [*columns] if by is None else [name for name in by if [*by] != ["all"]]
     for name in names:
         if name not in columns:
-            columns[name] = _static(panel, name)[series]
+            columns[name] = static_of(panel, name, "--by")[series]
     apart = not (schema.pivots or schema.melted)
     made = [columns[name] for name in names]
     made += [pl.Series("channel", np.array(schema.target)[channel])] if apart else []
@@ -112,8 +119,12 @@ def _key_names(panel: Panel) -> list[str]:
     return [*panel.keys.columns, *(schema.channel_columns if schema.pivots else ())]
 
 
-def _static(panel: Panel, name: str) -> pl.Series:
-    """A static covariate, a value per series, in words where it is a category."""
+def static_of(panel: Panel, name: str, option: str) -> pl.Series:
+    """Returns a static covariate, a value per series, in words where it is a category.
+
+    Raises:
+        DataError: there are categories that the model does not know; names the option that reads them.
+    """
     schema = panel.schema
     if name in schema.static_numeric:
         values = panel.static[:, schema.static_numeric.index(name)]
@@ -122,8 +133,8 @@ def _static(panel: Panel, name: str) -> pl.Series:
     if (codes == 0).any():
         unknown = ", ".join(panel.unmet.get(name, ())[:5])
         raise DataError(
-            f"{panel.name}: --by {name}: the model does not know the categories {unknown}, and cannot tell "
-            "them apart; give a key column, or fit again"
+            f"{panel.name}: {option} {name}: the model does not know the categories {unknown}, and cannot "
+            "tell them apart; give a key column, or fit again"
         )
     words = [None if code == MISSING else schema.categories[name][code - 1] for code in codes]
     return pl.Series(name, words, dtype=pl.String)

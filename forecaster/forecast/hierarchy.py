@@ -1,0 +1,303 @@
+"""Hierarchies: forecasts of series and of their sums, reconciled so that they add up.
+
+    base      the model's forecast of each series, and of each inner node as a series of its own
+    path      of an inner node: its quantiles in the order of the summed paths of its series
+    forecast  base medians, reconciled (`reconcile.py`); so are means, and each sample path by itself
+    node      sum of its reconciled series, held to the bounds of the target before
+    quantile  of the reconciled paths of the node: the median of a sum is not the sum of medians
+
+Axes: R inner node · N series · S path · X median, mean, then paths · H lead · C channel · J cutoff.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from forecaster.errors import ConfigError, check_count, number_of
+from forecaster.forecast.artifact import Artifact
+from forecaster.forecast.bands import further_levels
+from forecaster.forecast.error_levels import CUTOFFS, median_errors
+from forecaster.forecast.forecast import PATH_BLOCK, Forecast
+from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.reconcile import Reconciler, error_covariance
+from forecaster.forecast.result import Result
+from forecaster.forecast.totals import PATHS
+from forecaster.forecast.window import ForecastWindow
+from forecaster.model.ensemble import Ensemble
+from forecaster.model.tails import at_levels
+from forecaster.panel.findings import Finding
+from forecaster.panel.frames import PolarsFrame
+from forecaster.panel.panel import Panel
+from forecaster.panel.tree import (
+    NODE_LEVEL,
+    HierarchyRequest,
+    Method,
+    Tree,
+    common_cutoff,
+    stacked,
+    summed,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_OF_MINT = 2_000
+"""Nodes up to which mint is the default."""
+_WINDOWS = 60_000  # forecasts at earlier cutoffs, of all nodes together
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, repr=False)
+class Hierarchy(Result):
+    """Reconciled forecasts of all nodes: inner ones from the total down, then every series."""
+
+    nodes: Forecast
+    """Quantiles, means and, where so many were asked for, paths of the nodes, with their history."""
+    median: Floats
+    """[R + N, H, C] reconciled base medians, the point forecast, data units."""
+    levels: tuple[str, ...]
+    """[R + N] name of the level of each node."""
+    method: Method
+    """How it was reconciled."""
+    lost: tuple[int, str]
+    """How many series and channels have no forecast, and the most frequent reason."""
+
+    @property
+    def panel(self) -> Panel:
+        """Histories of the nodes."""
+        return self.nodes.panel
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What the audit of the table found, worst first."""
+        return self.nodes.findings
+
+    @property
+    def rows(self) -> PolarsFrame:
+        """A polars frame with a row per node, channel and lead, in that order."""
+        assert self.nodes.mean is not None
+        level = np.array(self.levels, dtype=object)[:, None, None]
+        values = {NODE_LEVEL: np.broadcast_to(level, self.median.shape)}
+        values |= {"forecast": self.median, "mean": self.nodes.mean} | self.nodes.shown
+        return self.nodes.keyed({name: cells[:, None] for name, cells in values.items()})
+
+    @property
+    def report(self) -> str:
+        """One line: how many nodes, how reconciled, and how many series have no forecast."""
+        line = f"{number_of(len(self.levels), 'node')} of {number_of(len(set(self.levels)), 'level')}"
+        line += f", reconciled by {self.method}"
+        return line + f"; {self.lost[0]:,} without a forecast: {self.lost[1]}" * (self.lost[0] > 0)
+
+    def plot(self) -> Figure:
+        """Returns a figure of history, forecast and bands of the first nodes, at most six."""
+        from forecaster.forecast.plots import plot_forecast
+
+        quantiles = self.nodes.quantiles.copy()
+        quantiles[..., self.nodes.levels.index(0.5)] = self.median
+        return plot_forecast(replace(self.nodes, quantiles=quantiles), np.arange(len(self.levels)))
+
+
+def hierarchy_of(
+    forecast: Forecast, request: HierarchyRequest, samples: int | None = None, seed: int = 0
+) -> Hierarchy:
+    """Returns the reconciled forecasts of the nodes of a hierarchy.
+
+    Args:
+        forecast: of all series, base quantiles; its paths, if it has some, are those reconciled.
+        request: checked.
+        samples: paths to reconcile and keep; None = 200, which are not kept.
+        seed: of the paths.
+
+    Raises:
+        ConfigError: the model draws no paths.
+    """
+    artifact, window, count = forecast.artifact, forecast.window, samples or PATHS
+    check_count(count, "samples", " paths")
+    if artifact is None or window is None:
+        raise ConfigError("--hierarchy needs the forecasts of a model")
+    if forecast.paths is not None:
+        count = forecast.paths.shape[1]
+    tree = request.tree(forecast.panel)
+    method = request.method or ("mint" if len(tree.levels) <= MOST_OF_MINT else "wls")
+    drawn = _Drawn(forecast, tree, artifact.ensemble, count, seed)
+    inner = summed(forecast.panel, tree)
+    solved = None
+    if method != "bottom-up":
+        solved = _solved(drawn, inner, artifact, window, method)
+    return _settled(drawn, inner, solved, method, keep=samples is not None)
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """Medians, means and paths of series, drawn in blocks: all at once would not fit in memory."""
+
+    forecast: Forecast
+    tree: Tree
+    ensemble: Ensemble
+    count: int
+    seed: int
+
+    @property
+    def there(self) -> NDArray[np.bool_]:
+        """[N, C] whether there is a forecast."""
+        return np.asarray(np.isfinite(self.forecast.quantiles).all(axis=(1, 3)))
+
+    @property
+    def lost(self) -> NDArray[np.int64]:
+        """[R, C] series of a node without a forecast."""
+        return np.rint(self.tree.sums @ (~self.there).astype(np.float64)).astype(np.int64)
+
+    def blocks(self) -> Iterator[tuple[slice, Floats]]:
+        """Yields some series and their cells [n, X, H, C], NaN where there is no forecast."""
+        for start in range(0, len(self.forecast.time), PATH_BLOCK):
+            part = self.forecast.between(start, start + PATH_BLOCK)
+            paths = part.draw(self.count, self.seed)
+            mean = paths.mean(axis=1) if part.mean is None else part.mean
+            cells = np.concatenate([part.median[:, None], mean[:, None], paths], axis=1)
+            yield slice(start, start + len(part.time)), cells
+
+    def bounded(self, cells: Floats) -> Floats:
+        """Returns cells of series held to the bounds of the target; means are not rounded."""
+        values = torch.from_numpy(cells).maximum(self.ensemble.least)
+        mean = self.ensemble.bounded(values[:, 1])
+        values = self.ensemble.settled(values)
+        values[:, 1] = mean
+        return values.numpy()
+
+
+@dataclass(frozen=True)
+class _Solved:
+    """What reconciliation of one channel has found."""
+
+    reconciler: Reconciler
+    solved: Floats
+    """[nodes, X · H] M⁻¹ of what base forecasts lack."""
+
+
+def _solved(drawn: _Drawn, inner: Panel, artifact: Artifact, window: ForecastWindow, method: Method) -> list[_Solved | None]:
+    """Forecasts inner nodes, and returns what changes the series of each channel; None = nothing to reconcile."""
+    forecast, sums, count = drawn.forecast, drawn.tree.sums, drawn.count
+    (nodes, leaves), (_, horizon, channels) = sums.shape, forecast.median.shape
+    free = Predictor(replace(artifact, ensemble=artifact.ensemble.unbounded))
+    cutoff = common_cutoff(forecast.panel, forecast.cutoff)
+    asked = {"cutoff": cutoff, "latest": cutoff, "num_samples": None, "columns": ()}
+    base = free.whole(inner, replace(window, **asked))
+    added = np.zeros((nodes, count + 2, horizon, channels))
+    spread = np.zeros((nodes + leaves, channels))
+    for block, cells in drawn.blocks():
+        cells = np.nan_to_num(cells)
+        added += (sums[:, block] @ cells.reshape(len(cells), -1)).reshape(added.shape)
+        spread[nodes:][block] = cells[:, 2:].var(axis=1).mean(axis=1)
+    missing = _base_cells(base, added[:, 2:], artifact.ensemble.tail_factor or 1.0) - added
+    spread[:nodes] = (missing + added)[:, 2:].var(axis=1).mean(axis=1)
+    most = min(CUTOFFS, max(1, _WINDOWS // (nodes + leaves)))
+    errors = np.concatenate(
+        [
+            median_errors(predictor, panel, cutoff, horizon, most)
+            for predictor, panel in ((free, inner), (Predictor(artifact), forecast.panel))
+        ],
+        axis=1,
+    )  # [J, R + N, H, C]
+    found: list[_Solved | None] = []
+    for channel in range(channels):
+        usable = np.isfinite(missing[..., channel]).all(axis=(1, 2)) & (drawn.lost[:, channel] == 0)
+        used = np.flatnonzero(usable)
+        if not len(used):
+            found.append(None)
+            continue
+        own = errors[..., channel]
+        covariance = error_covariance(
+            own.transpose(0, 2, 1).reshape(-1, nodes + leaves),
+            np.isfinite(own).any(axis=2).sum(axis=0),
+            spread[:, channel],
+            method == "mint",
+        ).select(np.append(used, np.arange(nodes, nodes + leaves)))
+        reconciler = Reconciler(sums[used], covariance)
+        found.append(
+            _Solved(reconciler, reconciler.solve(missing[used, ..., channel].reshape(len(used), -1)))
+        )
+    return found
+
+
+def _base_cells(base: Forecast, order: Floats, factor: float) -> Floats:
+    """Returns [R, X, H, C] median, mean and paths of inner nodes: their quantiles in an order [R, S, H, C]."""
+    count = order.shape[1]
+    levels = tuple((place + 0.5) / count for place in range(count))
+    values = at_levels(
+        torch.from_numpy(base.quantiles), base.levels, levels, factor
+    ).numpy()  # [R, H, C, S]
+    paths = np.empty_like(order)
+    np.put_along_axis(paths, order.argsort(axis=1, kind="stable"), np.moveaxis(values, -1, 1), axis=1)
+    mean = paths.mean(axis=1) if base.mean is None else base.mean
+    return np.concatenate([base.median[:, None], mean[:, None], paths], axis=1)
+
+
+def _settled(
+    drawn: _Drawn, inner: Panel, solved: list[_Solved | None] | None, method: Method, keep: bool
+) -> Hierarchy:
+    """Changes the series, adds them up, and takes the quantiles of all nodes."""
+    forecast, tree = drawn.forecast, drawn.tree
+    nodes, leaves = tree.sums.shape
+    levels = forecast.levels + further_levels(forecast.columns, forecast.levels)
+    added = np.zeros((nodes, drawn.count + 2, *forecast.median.shape[1:]))
+    parts: list[tuple[Floats, Floats, Floats]] = []
+    kept: list[Floats] = []
+    for block, cells in drawn.blocks():
+        shape = cells[..., 0].shape
+        for channel, one in enumerate(solved or ()):
+            if one is not None:
+                cells[..., channel] += one.reconciler.corrections(one.solved, block).reshape(shape)
+        cells = drawn.bounded(cells)
+        added += (tree.sums[:, block] @ np.nan_to_num(cells).reshape(len(cells), -1)).reshape(
+            added.shape
+        )
+        parts.append(_summary(cells, levels))
+        kept += [cells[:, 2:]] * keep
+    added.transpose(0, 3, 1, 2)[drawn.lost > 0] = np.nan
+    median, mean, quantiles = (
+        np.concatenate(arrays) for arrays in zip(_summary(added, levels), *parts, strict=True)
+    )
+    fitted = len(forecast.levels)
+    panel = stacked(inner, forecast.panel, tree.keys)
+    time = forecast.time[0] if leaves else forecast.time
+    whole = replace(
+        forecast,
+        panel=panel,
+        series=np.arange(nodes + leaves),
+        cutoff=np.append(
+            np.full(nodes, common_cutoff(forecast.panel, forecast.cutoff)), forecast.cutoff
+        ),
+        time=np.concatenate([np.broadcast_to(time, (nodes, len(time))), forecast.time]),
+        quantiles=quantiles[..., :fitted],
+        further=quantiles[..., fitted:] if forecast.columns else None,
+        mean=mean,
+        paths=np.concatenate([added[:, 2:], *kept]) if keep else None,
+        status=(*_statuses(drawn), *forecast.status),
+        source=None,
+        artifact=None,
+    )
+    return Hierarchy(whole, median, tree.levels, method, forecast.lost)
+
+
+def _summary(cells: Floats, levels: tuple[float, ...]) -> tuple[Floats, Floats, Floats]:
+    """Returns median, mean [n, H, C] and the quantiles of the paths [n, H, C, Q] of cells [n, X, H, C]."""
+    return cells[:, 0], cells[:, 1], np.moveaxis(np.quantile(cells[:, 2:], levels, axis=1), 0, -1)
+
+
+def _statuses(drawn: _Drawn) -> Iterator[str]:
+    """Yields what is to be said of each inner node and channel."""
+    scarce = "" if drawn.forecast.source is None else drawn.forecast.source.scarce
+    names, sums, there = drawn.forecast.panel.series_names, drawn.tree.sums, drawn.there
+    for node, lost in enumerate(drawn.lost):
+        series = sums.indices[sums.indptr[node] : sums.indptr[node + 1]]
+        for channel, count in enumerate(lost):
+            first = names[series[~there[series, channel]][0]] if count else ""
+            said = f"no forecast of {count:,} of {len(series):,} series, as {first}"
+            yield said if count else f"ok, {scarce}" if scarce else "ok"
