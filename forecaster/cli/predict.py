@@ -126,10 +126,9 @@ def _print_first(
     found: Forecast | Classification | Totals | Hierarchy | WhatIf[Any]
     changes = given.pop("what_if", None)
     if isinstance(loaded, api.Forecaster) and changes is not None:
-        assert not isinstance(request, HierarchyRequest)
         given.pop("progress")
         found = loaded.what_if(**{"future": None} | given, changes=changes)
-        if request is not None:
+        if isinstance(request, TotalRequest):
             found = found.total(request.period, request.by, partial=request.partial)
     elif request is None or isinstance(loaded, api.Classifier):
         found = loaded.predict(**given)

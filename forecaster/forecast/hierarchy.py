@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
 MOST_OF_MINT = 2_000
 """Nodes up to which mint is the default."""
-_WINDOWS = 60_000  # forecasts at earlier cutoffs, of all nodes together
+_WINDOWS = 40_000  # forecasts at earlier cutoffs, of all nodes together
 
 Floats = NDArray[np.float64]
 
@@ -163,9 +164,17 @@ class _Drawn:
             cells = np.concatenate([part.median[:, None], mean[:, None], paths], axis=1)
             yield slice(start, start + len(part.time)), cells
 
+    @cached_property
+    def least(self) -> Floats:
+        """[C] 0 of channels that were never negative before the cutoff, unless the target has a lower bound."""
+        panel = self.forecast.panel
+        past = panel.time <= common_cutoff(panel, self.forecast.cutoff)
+        never = ~(panel.values[past, : panel.n_channels] < 0).any(axis=0)
+        return np.where(never & (self.ensemble.target.lower is None), 0.0, -np.inf)
+
     def bounded(self, cells: Floats) -> Floats:
         """Returns cells of series held to the bounds of the target; means are not rounded."""
-        values = torch.from_numpy(cells).maximum(self.ensemble.least)
+        values = torch.from_numpy(np.maximum(cells, self.least))
         mean = self.ensemble.bounded(values[:, 1])
         values = self.ensemble.settled(values)
         values[:, 1] = mean
@@ -181,14 +190,16 @@ class _Solved:
     """[nodes, X · H] M⁻¹ of what base forecasts lack."""
 
 
-def _solved(drawn: _Drawn, inner: Panel, artifact: Artifact, window: ForecastWindow, method: Method) -> list[_Solved | None]:
+def _solved(
+    drawn: _Drawn, inner: Panel, artifact: Artifact, window: ForecastWindow, method: Method
+) -> list[_Solved | None]:
     """Forecasts inner nodes, and returns what changes the series of each channel; None = nothing to reconcile."""
     forecast, sums, count = drawn.forecast, drawn.tree.sums, drawn.count
     (nodes, leaves), (_, horizon, channels) = sums.shape, forecast.median.shape
     free = Predictor(replace(artifact, ensemble=artifact.ensemble.unbounded))
     cutoff = common_cutoff(forecast.panel, forecast.cutoff)
-    asked = {"cutoff": cutoff, "latest": cutoff, "num_samples": None, "columns": ()}
-    base = free.whole(inner, replace(window, **asked))
+    window = replace(window, cutoff=cutoff, latest=cutoff, num_samples=None, columns=())
+    base = free.whole(inner, window)
     added = np.zeros((nodes, count + 2, horizon, channels))
     spread = np.zeros((nodes + leaves, channels))
     for block, cells in drawn.blocks():

@@ -134,17 +134,6 @@ class Ensemble(nn.Module):
         how |= {"conformal_factors": self.conformal_factors, "tail_factor": self.tail_factor}
         return Ensemble(self.networks, self.weights, **how).train(self.training)
 
-    @property
-    def least(self) -> Float[Tensor, " C"]:
-        """Smallest value of each channel: the lower bound, else 0 of counts and of what is always positive."""
-        channels = self.networks[0].shape.channels
-        if self.target.lower is not None:
-            return torch.full((channels,), self.target.lower, dtype=torch.float64)
-        if (experts := self.networks[0].experts) is None:
-            return torch.full((channels,), -math.inf, dtype=torch.float64)
-        never = (experts.intermittent | experts.positive)[1:].cpu()
-        return torch.where(never, 0.0, -math.inf).double()
-
     def with_members(self, members: Sequence[Network]) -> Ensemble:
         """Returns other members with the same weights, conformal factors and bounds."""
         factors = (self.conformal_factors, self.target)

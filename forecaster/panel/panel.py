@@ -119,11 +119,14 @@ class Panel:
 
     @cached_property
     def series_names(self) -> list[str]:
-        """One name per series: key values joined with "/", or the table's name."""
+        """One name per series: key values joined with "/", or the table's name; a sum of all is the total."""
         if not self.keys.width:
             return [Path(self.name).stem if self.kind == "file" else "series"]
         text = [pl.col(name).cast(pl.String) for name in self.keys.columns]
-        return self.keys.select(pl.concat_str(text, separator="/")).to_series().to_list()
+        summed = pl.all_horizontal(part.is_null() for part in text)
+        joined = pl.concat_str(text, separator="/", ignore_nulls=True)
+        names = pl.when(summed).then(pl.lit("total")).otherwise(joined).alias("name")
+        return self.keys.select(names).to_series().to_list()
 
     def one_series(self, name: SeriesName | None) -> int:
         """Returns the number of the series of this name, or of the only one.

@@ -165,9 +165,9 @@ def _tree(frame: pl.DataFrame, nests: Nests, keys: Sequence[str]) -> Tree:
         deepest = [nest[depth - 1] for nest, depth in zip(nests, depths, strict=True) if depth]
         places: dict[tuple[Any, ...], int] = {}
         number = np.full(n, -1)
-        for series, row in enumerate(frame.select(names).rows() if names else [()] * n):
+        for place, row in enumerate(frame.select(names).rows() if names else [()] * n):
             if not row or row[-1] is not None:  # a branch of a table may be shorter than others
-                number[series] = places.setdefault(row, len(places))
+                number[place] = places.setdefault(row, len(places))
         level = " × ".join(deepest) or TOTAL
         if depths == finest and len(places) == n:
             leaf = level
@@ -180,10 +180,10 @@ def _tree(frame: pl.DataFrame, nests: Nests, keys: Sequence[str]) -> Tree:
         parts.append(frame[first].with_columns(empty))
         rows.append(np.where(number < 0, -1, number + len(levels)))
         levels += [level] * len(places)
-    row, series = np.concatenate(rows), np.tile(np.arange(n), len(rows))
-    chosen = row >= 0
+    node, series = np.concatenate(rows), np.tile(np.arange(n), len(rows))
+    chosen = node >= 0
     ones = np.ones(int(chosen.sum()))
-    sums = csr_array((ones, (row[chosen], series[chosen])), shape=(len(levels), n))
+    sums = csr_array((ones, (node[chosen], series[chosen])), shape=(len(levels), n))
     return Tree(pl.concat([*parts, frame]), (*levels, *[leaf] * n), sums)
 
 
@@ -219,8 +219,9 @@ def _check_nested(frame: pl.DataFrame, nests: Nests, table: str) -> None:
                 name = twice[child][0]
                 found = twice.filter(twice[child] == name).select(parents[-1]).to_series()
                 raise DataError(
-                    f"{table}: --hierarchy: {child} '{name}' lies in {parents[-1]} {listing([*map(str, found)], 3)}; "
-                    f"expected one parent: cross them, {parents[-1]}*{child}, or rename"
+                    f"{table}: --hierarchy: {child} '{name}' lies in {parents[-1]} "
+                    f"{listing([*map(str, found)], 3)}; expected one parent: cross them, {parents[-1]}*{child}, "
+                    "or rename"
                 )
 
 
