@@ -286,39 +286,40 @@ def summed(panel: Panel, tree: Tree) -> Panel:
     Raises:
         DataError: series lie on different grids.
     """
-    inner, grid = tree.sums.shape[0], _grid(panel)
-    values = np.full((inner, len(grid), panel.values.shape[1]), np.nan)
+    grid, inner, names = _grid(panel), tree.sums.shape[0], panel.schema.columns
+    values = np.full((inner, len(grid), len(names)), np.nan)
     codes = np.full((inner, len(grid), panel.codes.shape[1]), MISSING, np.int32)
-    for column in range(panel.n_channels):
-        values[..., column] = _totals(panel, tree, grid, column)
-    for column in range(panel.n_channels, values.shape[2]):
-        values[..., column] = _means(panel, tree, grid, column)
-    for column in range(codes.shape[2]):
-        codes[..., column] = _most_frequent(
-            panel.codes[:, column],
-            lambda chosen: sum(
-                sums @ _dense(part, grid, chosen[rows].astype(np.float64), 0.0)
-                for sums, rows, part in _parts(panel, tree)
-            ),
-            (inner, len(grid)),
+    static = np.full((inner, panel.static.shape[1]), np.nan)
+    static_codes = np.full((inner, panel.static_codes.shape[1]), MISSING, np.int32)
+    for column in range(len(names)):
+        target = column < panel.n_channels
+        total, seen, begun = _added(panel, tree, grid, panel.values[:, column], hold=target)
+        enough = seen >= _SEEN * begun - 1e-9 if target else True
+        values[..., column] = np.where(
+            enough & (seen > 0), total / (1 if target else np.maximum(seen, 1)), np.nan
         )
-    static = [
-        _mean(tree.sums @ np.nan_to_num(column), tree.sums @ (column == column))
-        for column in panel.static.T
-    ]
-    kinds = [
-        _most_frequent(column, lambda chosen: tree.sums @ chosen.astype(np.float64), (inner,))
-        for column in panel.static_codes.T
-    ]
+    for column in range(codes.shape[2]):
+        of_row = panel.codes[:, column]
+        codes[..., column] = _most_frequent(
+            of_row, lambda chosen: _added(panel, tree, grid, np.where(chosen, 1.0, np.nan))[1]
+        )
+    for column, numbers in enumerate(panel.static.T):
+        seen = tree.sums @ np.isfinite(numbers).astype(np.float64)
+        total = tree.sums @ np.nan_to_num(numbers)
+        static[:, column] = np.where(seen > 0, total / np.maximum(seen, 1), np.nan)
+    for column, of_series in enumerate(panel.static_codes.T):
+        static_codes[:, column] = _most_frequent(
+            of_series, lambda chosen: tree.sums @ chosen.astype(np.float64)
+        )
     whole = replace(
         panel,
         keys=tree.keys[:inner],
-        values=values.reshape(inner * len(grid), values.shape[2]),
+        values=values.reshape(inner * len(grid), len(names)),
         codes=codes.reshape(inner * len(grid), codes.shape[2]),
         time=np.tile(grid, inner),
         indptr=np.arange(inner + 1) * len(grid),
-        static=np.stack(static, axis=1) if static else np.empty((inner, 0)),
-        static_codes=np.stack(kinds, axis=1) if kinds else np.empty((inner, 0), np.int32),
+        static=static,
+        static_codes=static_codes,
         n_new=0,
     )
     first = whole.first_observed
@@ -352,56 +353,38 @@ def _grid(panel: Panel) -> Ints:
     return grid
 
 
-def _parts(panel: Panel, tree: Tree) -> Iterator[tuple[csr_array, slice, Panel]]:
-    """Yields the sums over some neighbouring series, their rows, and their panel."""
-    sums = tree.sums.tocsc()
-    for first, part in panel.parts():
-        last = first + part.n_series
-        yield sums[:, first:last], slice(int(panel.indptr[first]), int(panel.indptr[last])), part
+def _added(
+    panel: Panel, tree: Tree, grid: Ints, values: NDArray[np.float64], hold: bool = False
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Returns [R, T] sums of values [row], of how many series they are, and how many have begun.
 
-
-def _dense(part: Panel, grid: Ints, values: NDArray[Any], empty: float) -> NDArray[np.float64]:
-    """[series, T] values of rows at their times."""
-    cells = np.full((part.n_series, len(grid)), empty)
-    cells[part.owner, np.searchsorted(grid, part.time)] = values
-    return cells
-
-
-def _totals(panel: Panel, tree: Tree, grid: Ints, column: int) -> NDArray[np.float64]:
-    """[R, T] sums of a target."""
+    `hold`: a gap counts as the value before it.
+    """
     total, seen, begun = np.zeros((3, tree.sums.shape[0], len(grid)))
-    for sums, _, part in _parts(panel, tree):
-        cells = _dense(part, grid, part.values[:, column], np.nan)
+    columns = tree.sums.tocsc()
+    for first, part in panel.parts():
+        sums, begin = columns[:, first : first + part.n_series], int(panel.indptr[first])
+        cells = np.full((part.n_series, len(grid)), np.nan)
+        at = np.searchsorted(grid, part.time)
+        cells[part.owner, at] = values[begin : begin + part.n_rows]
         real = ~np.isnan(cells)
         last = np.maximum.accumulate(np.where(real, np.arange(len(grid)), -1), axis=1)
-        held = np.where(last < 0, 0.0, np.take_along_axis(cells, np.maximum(last, 0), axis=1))
-        total += sums @ held
+        if hold:
+            cells = np.take_along_axis(cells, np.maximum(last, 0), axis=1)
+        total += sums @ np.nan_to_num(cells)
         seen += sums @ real.astype(np.float64)
         begun += sums @ (last >= 0).astype(np.float64)
-    return np.where((begun > 0) & (seen >= _SEEN * begun - 1e-9), total, np.nan)
-
-
-def _means(panel: Panel, tree: Tree, grid: Ints, column: int) -> NDArray[np.float64]:
-    """[R, T] means of a covariate over the series with a value."""
-    total, seen = np.zeros((2, tree.sums.shape[0], len(grid)))
-    for sums, _, part in _parts(panel, tree):
-        cells = _dense(part, grid, part.values[:, column], np.nan)
-        total += sums @ np.nan_to_num(cells)
-        seen += sums @ (cells == cells).astype(np.float64)
-    return _mean(total, seen)
-
-
-def _mean(total: NDArray[np.float64], count: NDArray[Any]) -> NDArray[np.float64]:
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    return total, seen, begun
 
 
 def _most_frequent(
-    codes: NDArray[np.int32], counted: Callable[[NDArray[np.bool_]], Any], shape: tuple[int, ...]
-) -> NDArray[np.int32]:
-    """The most frequent code per node; `counted` = how often some entries count in each."""
-    best, most = np.full(shape, MISSING, np.int32), np.zeros(shape)
+    codes: NDArray[np.int32], counted: Callable[[NDArray[np.bool_]], NDArray[np.float64]]
+) -> Any:
+    """The most frequent code per node; `counted` = how often chosen entries are in each."""
+    best: Any = MISSING
+    most: Any = 0.0
     for code in np.unique(codes[codes != MISSING]):
         count = counted(codes == code)
-        best[count > most] = code
+        best = np.where(count > most, code, best)
         most = np.maximum(most, count)
     return best
