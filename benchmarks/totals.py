@@ -1,23 +1,32 @@
 """Coverage of 80 % bands of totals over panels, without a fit, beside sums of quantiles.
 
     python benchmarks/totals.py --root DATA [--json OUT] [--only TABLE] [--fit]
+    python benchmarks/totals.py --large
 
 A panel is cut one to four horizons before its end, and totals of the horizon are forecast from there: of each
 series, of thirty groups of ten series drawn at random, and of all. Groups and totals of all take series whose
 horizon is observed as a whole; of more than 300 series an even draw is taken. Columns: share of the truth
 between q0.1 and q0.9, percent, and the weighted quantile loss of the totals; `sum of quantiles` adds up the
 quantiles of cells in place of paths. --fit fits the default once, before the first cutoff.
+
+--large writes the forecasts of 30,000 monthly series in 1,000 regions, 12 months ahead, without and with their
+hierarchy (31,001 nodes, wls, 200 paths), each in a process of its own: seconds and peak memory.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from datetime import date
+from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -25,6 +34,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 import forecaster as fc
+from forecaster.api import without_fit
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.totals import PATHS
 
@@ -64,11 +74,16 @@ TABLES = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="coverage of bands of totals")
-    parser.add_argument("--root", type=Path, required=True, help="folder of the tables")
+    parser.add_argument("--root", type=Path, help="folder of the tables")
+    parser.add_argument("--large", action="store_true", help="seconds and memory of a large hierarchy")
     parser.add_argument("--json", type=Path, metavar="OUT", help="file for the rows")
     parser.add_argument("--only", action="append", metavar="TABLE", help="this table; may be repeated")
     parser.add_argument("--fit", action="store_true", help="fit the default, once a table")
     given = parser.parse_args()
+    if given.large:
+        return large()
+    if given.root is None:
+        parser.error("--root or --large is required")
     rows = []
     print(f"{'table':20} {'of':10} {'totals':>6} {'paths':>14} {'sum of quantiles':>18}")
     for table in TABLES:
@@ -87,6 +102,38 @@ def main() -> None:
         print(f"{'mean':20} {of:10} {len(some):6} {means[0]:7.1f} {means[1]:18.1f}")
     if given.json:
         given.json.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def large() -> None:
+    """Prints seconds and peak memory of forecasts without and with a hierarchy."""
+    for hierarchy in (None, "region/store"):
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            seconds, peak = pool.submit(written, hierarchy).result()
+        print(f"{hierarchy or 'series alone':14} {seconds:6.1f} s {peak:5.2f} GB", flush=True)
+
+
+def written(hierarchy: str | None) -> tuple[float, float]:
+    """Returns the seconds of a forecast that is written, and the peak memory of this process, GB."""
+    rng, series, months = np.random.default_rng(0), 30_000, 60
+    dates = pl.date_range(date(2018, 1, 1), date(2022, 12, 1), "1mo", eager=True)
+    season = 1 + 0.3 * np.sin(2 * np.pi * np.arange(months) / 12)
+    level = np.exp(rng.normal(3, 1, (series, 1)))
+    values = level * season * np.exp(rng.normal(0, 0.2, (series, months)))
+    number = np.repeat(np.arange(series), months)
+    frame = pl.DataFrame(
+        {
+            "store": np.char.add("s", number.astype(str)),
+            "region": np.char.add("r", (number // 30).astype(str)),
+            "date": pl.concat([dates] * series),
+            "sales": values.ravel(),
+        }
+    )
+    model, panel = without_fit(frame, 12, roles={"static": "region", "series": "store"})
+    with TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        model.predict_to(Path(folder) / "rows.csv", panel, hierarchy=hierarchy)
+        seconds = time.perf_counter() - began
+    return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 
 def long(table: Table, root: Path) -> pl.DataFrame:
