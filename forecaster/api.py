@@ -638,6 +638,8 @@ def backtest(
     stride: options.Stride = None,
     gap: options.Gap = 0,
     others: options.Others = None,
+    hierarchy: options.ScoredHierarchy = None,
+    reconcile: options.Reconcile = None,
     covariates: options.Covariates = None,
     only: options.Scored = None,
     fit: options.Fit = True,
@@ -677,6 +679,7 @@ def backtest(
     required_horizon(settings)
     check_levels(levels, quantiles)
     check_paths(data, covariates)
+    tree = hierarchy_request(hierarchy, reconcile, only=only)
 
     from forecaster.runs.pipeline import BacktestOptions, run_backtest_pipeline
     from forecaster.runs.resume import FitRequest
@@ -688,9 +691,20 @@ def backtest(
     source = (data, settings.data, covariates)
     more: dict[str, Any] = {"horizon": horizon, "config": config, "preset": preset, "experts": experts}
     more |= {"presets": presets, "others": others, "covariates": covariates} | data_options
+    more |= {"hierarchy": hierarchy, "reconcile": reconcile}
     command = shell_command.get() or _call("fc.backtest", data, scoring, **more)
     return run_backtest_pipeline(
-        settings, panel, scoring, settings.tracking, source, quiet, name, command, contenders, tables
+        settings,
+        panel,
+        scoring,
+        settings.tracking,
+        source,
+        quiet,
+        name,
+        command,
+        contenders,
+        tables,
+        tree,
     )
 
 
@@ -732,6 +746,8 @@ def compare(
     stride: options.Stride = None,
     gap: options.Gap = 0,
     others: options.Others = None,
+    hierarchy: options.ScoredHierarchy = None,
+    reconcile: options.Reconcile = None,
     covariates: options.Covariates = None,
     only: options.Scored = None,
     quiet: options.Quiet = False,
@@ -1387,6 +1403,8 @@ class Forecaster(Model["Ensemble"]):
         *,
         gap: options.Gap = 0,
         others: options.Others = None,
+        hierarchy: options.ScoredHierarchy = None,
+        reconcile: options.Reconcile = None,
         levels: options.Levels = None,
         quantiles: options.Quantiles = None,
         device: options.Device = None,
@@ -1402,18 +1420,23 @@ class Forecaster(Model["Ensemble"]):
         from forecaster.forecast.source import Source
         from forecaster.runs.pipeline import BacktestOptions, run_backtest_pipeline
 
+        tree = hierarchy_request(hierarchy, reconcile, only=only)
         scoring = BacktestOptions(
             windows, refit, gap, stride, horizon, only, levels=levels, quantiles=quantiles
         )
         tables = _others(others)
         panel = Source(data, None, covariates, data_options).panel(self.artifact)
         source = (data, reading_with(self.artifact.requested.data, data_options), covariates)
-        command = shell_command.get() or _call(
-            "model.backtest", data, scoring, covariates=covariates, others=others, **data_options
-        )
+        more = {
+            "covariates": covariates,
+            "others": others,
+            "hierarchy": hierarchy,
+            "reconcile": reconcile,
+        }
+        command = shell_command.get() or _call("model.backtest", data, scoring, **more, **data_options)
         store = self._store(tracking)
         return run_backtest_pipeline(
-            self.artifact, panel, scoring, store, source, quiet, name, command, others=tables
+            self.artifact, panel, scoring, store, source, quiet, name, command, None, tables, tree
         )
 
     @public

@@ -186,6 +186,14 @@ Hierarchy = Annotated[
         metavar="SPEC",
     ),
 ]
+ScoredHierarchy = Annotated[
+    object,
+    Option(
+        "Score sums of series too, as those of predict: base and reconciled forecasts, by level. None = "
+        "series alone.",
+        metavar="SPEC",
+    ),
+]
 Reconcile = Annotated[
     Literal["mint", "wls", "bottom-up"] | None,
     Option("How a hierarchy is made to add up. None = mint up to 2,000 nodes, wls above."),

@@ -100,6 +100,8 @@ class Backtest(Result):
     """Command, model and table for the report; None = unknown."""
     notes: tuple[Finding, ...] = ()
     """How many cells forecasts of other origin have."""
+    level_columns: Mapping[str, list[Any]] | None = None
+    """Of a hierarchy, accuracy by level: see `score_levels`; None = none was requested."""
 
     def __repr__(self) -> str:
         return f"Backtest({len(self.forecasts)} cutoffs: {MODEL} {self.verdict})"
@@ -130,6 +132,17 @@ class Backtest(Result):
         names = ("MAE", "RMSE", "MASE", "sMAPE", "WQL", *self.coverage_names, "skill")
         columns = {name: [scores[name] for scores in self.scores.values()] for name in names}
         return {"model": list(self.scores), **columns}
+
+    @property
+    def by_level(self) -> AnyFrame:
+        """A row per level of the hierarchy, with the WAPE and MASE of base and reconciled forecasts.
+
+        Raises:
+            ConfigError: no hierarchy was requested.
+        """
+        if self.level_columns is None:
+            raise ConfigError("by_level: expected a backtest with a hierarchy; give hierarchy")
+        return to_kind(frame_of(self.level_columns).fill_nan(None), self.panel.kind)
 
     @property
     def coverage_names(self) -> list[str]:

@@ -220,8 +220,10 @@ class Forecast(Result):
             >>> model.predict("sales.csv").hierarchy("region/store").frame   # doctest: +SKIP
         """
         from forecaster.forecast.hierarchy import hierarchy_of
+        from forecaster.forecast.totals import PATHS
         from forecaster.panel.tree import HierarchyRequest
 
+        check_count(samples or PATHS, "samples", " paths")
         request = HierarchyRequest.of(hierarchy, reconcile)
         request.check(self.panel, self.cutoff)
         return hierarchy_of(self, request, samples, seed)

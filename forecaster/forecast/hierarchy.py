@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
-from forecaster.errors import ConfigError, check_count, number_of
+from forecaster.errors import ConfigError, number_of
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.bands import further_levels
 from forecaster.forecast.error_levels import CUTOFFS, median_errors
@@ -63,6 +64,8 @@ class Hierarchy(Result):
     """Quantiles, means and, where so many were asked for, paths of the nodes, with their history."""
     median: Floats
     """[R + N, H, C] reconciled base medians, the point forecast, data units."""
+    base: Floats
+    """[R + N, H, C] medians before; NaN = an inner node without one, as by bottom-up."""
     levels: tuple[str, ...]
     """[R + N] name of the level of each node."""
     method: Method
@@ -113,14 +116,14 @@ def hierarchy_of(
     Args:
         forecast: of all series, base quantiles; its paths, if it has some, are those reconciled.
         request: checked.
-        samples: paths to reconcile and keep; None = 200, which are not kept.
+        samples: paths to reconcile and keep; None = 200, which are not kept; 0 = none, so without quantiles.
         seed: of the paths.
 
     Raises:
         ConfigError: the model draws no paths.
     """
-    artifact, window, count = forecast.artifact, forecast.window, samples or PATHS
-    check_count(count, "samples", " paths")
+    artifact, window = forecast.artifact, forecast.window
+    count = PATHS if samples is None else samples
     if artifact is None or window is None:
         raise ConfigError("--hierarchy needs the forecasts of a model")
     if forecast.paths is not None:
@@ -129,8 +132,9 @@ def hierarchy_of(
     method = request.method or ("mint" if len(tree.levels) <= MOST_OF_MINT else "wls")
     drawn = _Drawn(forecast, tree, artifact.ensemble, count, seed)
     inner = summed(forecast.panel, tree)
-    solved = None
-    if method != "bottom-up":
+    if method == "bottom-up":
+        solved = _Solved(np.full((inner.n_series, *forecast.median.shape[1:]), np.nan), [])
+    else:
         solved = _solved(drawn, inner, artifact, window, method)
     return _settled(drawn, inner, solved, method, keep=samples is not None)
 
@@ -159,10 +163,15 @@ class _Drawn:
         """Yields some series and their cells [n, X, H, C], NaN where there is no forecast."""
         for start in range(0, len(self.forecast.time), PATH_BLOCK):
             part = self.forecast.between(start, start + PATH_BLOCK)
-            paths = part.draw(self.count, self.seed)
-            mean = paths.mean(axis=1) if part.mean is None else part.mean
-            cells = np.concatenate([part.median[:, None], mean[:, None], paths], axis=1)
-            yield slice(start, start + len(part.time)), cells
+            paths = np.empty((len(part.time), 0, *part.median.shape[1:]))
+            if self.count:
+                paths = part.draw(self.count, self.seed)
+            yield slice(start, start + len(part.time)), _cells(part, paths)
+
+    def sums_of(self, block: slice, cells: Floats) -> Floats:
+        """Returns [R, X, H, C] what cells of some series add to inner nodes; NaN adds nothing."""
+        added = self.tree.sums[:, block] @ np.nan_to_num(cells).reshape(len(cells), -1)
+        return added.reshape(-1, *cells.shape[1:])
 
     @cached_property
     def least(self) -> Floats:
@@ -181,19 +190,19 @@ class _Drawn:
         return values.numpy()
 
 
-@dataclass(frozen=True)
-class _Solved:
-    """What reconciliation of one channel has found."""
+class _Solved(NamedTuple):
+    """What reconciliation has found."""
 
-    reconciler: Reconciler
-    solved: Floats
-    """[nodes, X · H] M⁻¹ of what base forecasts lack."""
+    base: Floats
+    """[R, H, C] medians of inner nodes."""
+    channels: list[tuple[Reconciler, Floats] | None]
+    """Of each channel, and M⁻¹ [nodes, X · H] of what base forecasts lack; None = nothing to reconcile."""
 
 
 def _solved(
     drawn: _Drawn, inner: Panel, artifact: Artifact, window: ForecastWindow, method: Method
-) -> list[_Solved | None]:
-    """Forecasts inner nodes, and returns what changes the series of each channel; None = nothing to reconcile."""
+) -> _Solved:
+    """Forecasts inner nodes, and returns what changes the series."""
     forecast, sums, count = drawn.forecast, drawn.tree.sums, drawn.count
     (nodes, leaves), (_, horizon, channels) = sums.shape, forecast.median.shape
     free = Predictor(replace(artifact, ensemble=artifact.ensemble.unbounded))
@@ -201,13 +210,11 @@ def _solved(
     window = replace(window, cutoff=cutoff, latest=cutoff, num_samples=None, columns=())
     base = free.whole(inner, window)
     added = np.zeros((nodes, count + 2, horizon, channels))
-    spread = np.zeros((nodes + leaves, channels))
     for block, cells in drawn.blocks():
-        cells = np.nan_to_num(cells)
-        added += (sums[:, block] @ cells.reshape(len(cells), -1)).reshape(added.shape)
-        spread[nodes:][block] = cells[:, 2:].var(axis=1).mean(axis=1)
-    missing = _base_cells(base, added[:, 2:], artifact.ensemble.tail_factor or 1.0) - added
-    spread[:nodes] = (missing + added)[:, 2:].var(axis=1).mean(axis=1)
+        added += drawn.sums_of(block, cells)
+    paths = _ordered(base, added[:, 2:], artifact.ensemble.tail_factor or 1.0)
+    missing = _cells(base, paths) - added
+    spread = np.concatenate([_variance(base), _variance(forecast)])
     most = min(CUTOFFS, max(1, _WINDOWS // (nodes + leaves)))
     errors = np.concatenate(
         [
@@ -216,7 +223,7 @@ def _solved(
         ],
         axis=1,
     )  # [J, R + N, H, C]
-    found: list[_Solved | None] = []
+    found: list[tuple[Reconciler, Floats] | None] = []
     for channel in range(channels):
         usable = np.isfinite(missing[..., channel]).all(axis=(1, 2)) & (drawn.lost[:, channel] == 0)
         used = np.flatnonzero(usable)
@@ -231,28 +238,39 @@ def _solved(
             method == "mint",
         ).select(np.append(used, np.arange(nodes, nodes + leaves)))
         reconciler = Reconciler(sums[used], covariance)
-        found.append(
-            _Solved(reconciler, reconciler.solve(missing[used, ..., channel].reshape(len(used), -1)))
-        )
-    return found
+        lacking = missing[used, ..., channel].reshape(len(used), -1)
+        found.append((reconciler, reconciler.solve(lacking)))
+    return _Solved(base.median, found)
 
 
-def _base_cells(base: Forecast, order: Floats, factor: float) -> Floats:
-    """Returns [R, X, H, C] median, mean and paths of inner nodes: their quantiles in an order [R, S, H, C]."""
+def _cells(forecast: Forecast, paths: Floats) -> Floats:
+    """Returns [n, X, H, C] median, mean and paths."""
+    assert forecast.mean is not None
+    return np.concatenate([forecast.median[:, None], forecast.mean[:, None], paths], axis=1)
+
+
+def _variance(forecast: Forecast) -> Floats:
+    """Returns [n, C] the variance that a forecast expects: of a normal distribution with its outermost band."""
+    width = forecast.quantiles[..., -1] - forecast.quantiles[..., 0]  # [n, H, C]
+    normal = ndtri(forecast.levels[-1]) - ndtri(forecast.levels[0]) or 1.0
+    return np.asarray(np.nan_to_num((width / normal) ** 2).mean(axis=1))
+
+
+def _ordered(base: Forecast, order: Floats, factor: float) -> Floats:
+    """Returns [R, S, H, C] quantiles of inner nodes in an order [R, S, H, C]."""
     count = order.shape[1]
+    if not count:
+        return order
     levels = tuple((place + 0.5) / count for place in range(count))
     values = at_levels(
         torch.from_numpy(base.quantiles), base.levels, levels, factor
     ).numpy()  # [R, H, C, S]
     paths = np.empty_like(order)
     np.put_along_axis(paths, order.argsort(axis=1, kind="stable"), np.moveaxis(values, -1, 1), axis=1)
-    mean = paths.mean(axis=1) if base.mean is None else base.mean
-    return np.concatenate([base.median[:, None], mean[:, None], paths], axis=1)
+    return paths
 
 
-def _settled(
-    drawn: _Drawn, inner: Panel, solved: list[_Solved | None] | None, method: Method, keep: bool
-) -> Hierarchy:
+def _settled(drawn: _Drawn, inner: Panel, solved: _Solved, method: Method, keep: bool) -> Hierarchy:
     """Changes the series, adds them up, and takes the quantiles of all nodes."""
     forecast, tree = drawn.forecast, drawn.tree
     nodes, leaves = tree.sums.shape
@@ -262,13 +280,12 @@ def _settled(
     kept: list[Floats] = []
     for block, cells in drawn.blocks():
         shape = cells[..., 0].shape
-        for channel, one in enumerate(solved or ()):
+        for channel, one in enumerate(solved.channels):
             if one is not None:
-                cells[..., channel] += one.reconciler.corrections(one.solved, block).reshape(shape)
+                reconciler, found = one
+                cells[..., channel] += reconciler.corrections(found, block).reshape(shape)
         cells = drawn.bounded(cells)
-        added += (tree.sums[:, block] @ np.nan_to_num(cells).reshape(len(cells), -1)).reshape(
-            added.shape
-        )
+        added += drawn.sums_of(block, cells)
         parts.append(_summary(cells, levels))
         kept += [cells[:, 2:]] * keep
     added.transpose(0, 3, 1, 2)[drawn.lost > 0] = np.nan
@@ -291,15 +308,18 @@ def _settled(
         mean=mean,
         paths=np.concatenate([added[:, 2:], *kept]) if keep else None,
         status=(*_statuses(drawn), *forecast.status),
+        actual=None,
         source=None,
         artifact=None,
     )
-    return Hierarchy(whole, median, tree.levels, method, forecast.lost)
+    base = np.concatenate([solved.base, forecast.median])
+    return Hierarchy(whole, median, base, tree.levels, method, forecast.lost)
 
 
 def _summary(cells: Floats, levels: tuple[float, ...]) -> tuple[Floats, Floats, Floats]:
     """Returns median, mean [n, H, C] and the quantiles of the paths [n, H, C, Q] of cells [n, X, H, C]."""
-    return cells[:, 0], cells[:, 1], np.moveaxis(np.quantile(cells[:, 2:], levels, axis=1), 0, -1)
+    paths = cells[:, 2:] if cells.shape[1] > 2 else np.full_like(cells[:, :1], np.nan)
+    return cells[:, 0], cells[:, 1], np.moveaxis(np.quantile(paths, levels, axis=1), 0, -1)
 
 
 def _statuses(drawn: _Drawn) -> Iterator[str]:

@@ -206,6 +206,8 @@ class Screen(Console):
         from forecaster.evaluation.comparison import MODEL
 
         self._print_columns(backtest.summary_columns, _score)
+        if backtest.level_columns is not None:
+            self._print_columns(backtest.level_columns, _score)
         context, mine = backtest.report_context, str(backtest.scores[MODEL])  # as text: nan equals nan
         same = [name for name, own in backtest.scores.items() if name != MODEL and str(own) == mine]
         if same and context is not None and context.artifact.metrics.get("network_weight") == 0:

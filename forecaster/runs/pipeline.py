@@ -28,6 +28,7 @@ from forecaster.config import (
 )
 from forecaster.errors import ConfigError, DataError, ForecasterError, check_count, is_count
 from forecaster.evaluation.backtest import Backtest, ForecastsByModel, rolling_cutoffs, run_backtest
+from forecaster.evaluation.by_level import score_levels
 from forecaster.evaluation.comparison import EXPERT_OF, EXPERTS, MODEL, NO_FIT, RIDGE
 from forecaster.evaluation.leaderboard import Leaderboard
 from forecaster.evaluation.others import OtherModel, check_taken
@@ -59,6 +60,7 @@ from forecaster.panel.categories import recoded
 from forecaster.panel.findings import Finding
 from forecaster.panel.forecast_rows import read_others
 from forecaster.panel.panel import Only, Panel
+from forecaster.panel.tree import HierarchyRequest
 from forecaster.runs.console import Screen
 from forecaster.runs.fit_reporter import (
     FitReporter,
@@ -325,6 +327,7 @@ def run_backtest_pipeline(
     command: str,
     presets: Mapping[str, Config] | None = None,
     others: Mapping[str, object] | None = None,
+    hierarchy: HierarchyRequest | None = None,
 ) -> Backtest:
     """Returns the backtest of a request on a panel, tracked; a leaderboard where there are presets.
 
@@ -339,6 +342,7 @@ def run_backtest_pipeline(
         command: makes the report again.
         presets: further requests of a leaderboard, by name; None = a backtest of the model alone.
         others: tables of forecasts of other origin, by name.
+        hierarchy: sums whose accuracy is scored too, by level.
 
     Raises:
         DataError: the audit finds errors, or forecasts of other origin do not fit the table.
@@ -359,6 +363,8 @@ def run_backtest_pipeline(
         check_horizon(model, horizon)
     console.print_findings([finding for finding in findings if finding.severity == "warning"])
     scored = panel.only(options.only)
+    if hierarchy is not None:
+        hierarchy.tree(scored)
     cutoffs = rolling_cutoffs(scored, options.windows, horizon, options.stride)
     check_taken([*(others or ())], [EXPERTS, NO_FIT, *(presets or ())])
     beside_model = [
@@ -386,6 +392,10 @@ def run_backtest_pipeline(
         seconds = backtest.seconds | refits.seconds
         notes = tuple(other.finding() for other in beside_model)
         backtest = replace(backtest, report_context=report_context, seconds=seconds, notes=notes)
+        if hierarchy is not None:
+            with console.stage("reconciling forecasts"):
+                levels = score_levels(backtest.forecasts, hierarchy)
+            backtest = replace(backtest, level_columns=levels)
         if presets is not None:
             backtest = Leaderboard(**vars(backtest))
         if run.recorded:
