@@ -31,7 +31,7 @@ WINDOWS = 50
 
 def main() -> None:
     parser = report.flags(
-        "WQL on the last windows of tables with known covariates", "configs/best.yaml"
+        "WQL on the last windows of tables with known covariates", "configs/default.yaml"
     )
     parser.add_argument("paths", type=Path, nargs="+", help="tables of one series each")
     add_flags(parser)

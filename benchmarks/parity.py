@@ -44,10 +44,10 @@ class Case:
     """Folder of a model that is there; empty = the fitted one."""
 
 
-def preset(name: str, *settings: str) -> Case:
-    """Returns a fit of a preset to the demo data with some settings."""
+def preset(name: str, *settings: str, file: str | None = None) -> Case:
+    """Returns a fit of a preset to the demo data with some settings; `file`: of another name."""
     options = [part for setting in settings for part in ("--set", setting)]
-    config = ("--config", f"configs/{name}.yaml")
+    config = ("--config", f"configs/{file or name}.yaml")
     return Case(name, (*DATA, "--horizon", "28", *config, *options))
 
 
@@ -56,7 +56,7 @@ CASES = (
     preset("smoke"),
     preset("vanilla", "fit.steps=20"),
     preset("long", "fit.steps=4", "model.context_length=512"),
-    preset("best", "fit.steps=20", "fit.ensemble_size=2"),
+    preset("ensemble", "fit.steps=20", "fit.ensemble_size=2", "fit.refit=true", file="default"),
     Case(
         "classes",
         ("data/demo.csv", "--label", "category", "--set", "fit.steps=20"),

@@ -763,7 +763,7 @@ def compare(
         DataError: the table cannot be understood, or has too little history for so many windows.
 
     Example:
-        >>> compare("sales.csv", 28, presets=["best", "my.yaml"]).summary   # doctest: +SKIP
+        >>> compare("sales.csv", 28, presets=["vanilla", "my.yaml"]).summary   # doctest: +SKIP
     """
     scores = backtest(
         data,

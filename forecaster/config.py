@@ -33,7 +33,7 @@ from forecaster.files import shipped
 
 COLUMN_LISTS = ("series", "target", "known", "past", "static", "categorical", "relate")
 """Roles that several columns may share."""
-PRESETS = ("best", "long", "smoke", "vanilla")
+PRESETS = ("long", "smoke", "vanilla")
 """Files of configs/ that come with the package, for `--preset`."""
 _MOST_FAULTS = 30
 _LONGEST_MESSAGE = 600  # characters

@@ -71,7 +71,7 @@ FittedHorizon = Annotated[
 ]
 Settings = Annotated[SettingsLike | None, Option("YAML file of settings. Or a mapping, or a Config.")]
 Preset = Annotated[
-    str | None, Option("Settings below those of the config: best, long, smoke or vanilla.")
+    str | None, Option("Settings below those of the config: long, smoke or vanilla.")
 ]
 Presets = Mapping[str, SettingsLike] | str | Path | Sequence[str | Path]
 Experts = Annotated[

@@ -56,7 +56,7 @@ def test_default_yaml_is_what_forecaster_config_prints():
 
 def test_the_resolved_request_loads_to_the_same_config(tmp_path):
     changed = ["model.width=32", "data.known=[price]", "data.decimal=','", "fit.patience=null"]
-    config = load_config(ROOT / "configs" / "best.yaml", changed)
+    config = load_config(ROOT / "configs" / "long.yaml", changed)
     (tmp_path / "resolved.yaml").write_text(describe(config), encoding="utf-8")
     assert load_config(tmp_path / "resolved.yaml") == config
 
@@ -116,7 +116,7 @@ def test_what_comes_later_wins_of_defaults_preset_config_and_options(tmp_path):
 
 @pytest.mark.parametrize("verb", [fc.fit, fc.backtest, fc.tune, fc.compare])
 def test_an_unknown_preset_is_refused_with_the_nearest_name_before_the_table_is_read(verb):
-    expected = r"preset 'smok': expected best, long, smoke or vanilla, did you mean 'smoke'\?$"
+    expected = r"preset 'smok': expected long, smoke or vanilla, did you mean 'smoke'\?$"
     with pytest.raises(fc.ConfigError, match=expected):
         verb("no such table.csv", 7, preset="smok")
 

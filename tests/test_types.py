@@ -28,7 +28,7 @@ for result in (forecast, scores, model.detect("sales.csv")):
     reveal_type(result.to_polars())  # polars.dataframe.frame.DataFrame
     reveal_type(result.to_pandas())  # pandas.DataFrame
 reveal_type(scores.summary)  # polars.dataframe.frame.DataFrame | pandas.DataFrame | pyarrow.Table
-board = fc.compare("sales.csv", 28, presets=["best"], windows=3)
+board = fc.compare("sales.csv", 28, presets=["vanilla"], windows=3)
 reveal_type(board)  # forecaster.evaluation.leaderboard.Leaderboard
 reveal_type(fc.tune("sales.csv", 28, trials=9, series="store").best)  # forecaster.config.Config
 

@@ -104,8 +104,8 @@ def test_the_quick_start_and_the_demo_run_from_the_wheel_alone(built, tmp_path):
     done = run(forecaster, "demo")  # as it stands, with its own data
     assert done.returncode == 0, done.stdout + done.stderr
     assert (folder / "demo" / "report.html").exists() and (folder / "demo" / "forecast.png").exists()
-    done = run(forecaster, "config", "--preset", "best")
-    assert done.returncode == 0 and "ensemble_size: 3" in done.stdout, done.stderr
+    done = run(forecaster, "config", "--preset", "long")
+    assert done.returncode == 0 and "attention: local" in done.stdout, done.stderr
 
     shutil.copytree(ROOT / "data", folder / "data")
     commands = [command for command in readme_commands() if command[0] == "forecaster"]

@@ -34,7 +34,7 @@ ModelTable = Annotated[
     str | None, typer.Argument(metavar="DATA", help="Table for the model. Default: there is no model.")
 ]
 Preset = Annotated[
-    str | None, typer.Option(help="Settings below those of --config: best, long, smoke or vanilla.")
+    str | None, typer.Option(help="Settings below those of --config: long, smoke or vanilla.")
 ]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="YAML file of settings.")]
 Sets = Annotated[

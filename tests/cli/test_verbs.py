@@ -206,10 +206,10 @@ def test_backtest_of_a_table_alone_is_that_of_a_model_with_the_same_settings(fol
             "--preset, --config, --set, --experts: a model has its own",
         ),
         (
-            ["plain_model", "plain.csv", "--preset", "best"],
+            ["plain_model", "plain.csv", "--preset", "long"],
             "--preset, --config, --set, --experts: a model has",
         ),
-        (["plain.csv", "--horizon", 7, "--preset", "bets"], "preset 'bets': expected best, long"),
+        (["plain.csv", "--horizon", 7, "--preset", "lnog"], "preset 'lnog': expected long, smoke"),
         (["none", "plain.csv"], "none: not a saved model: there is no such folder"),
         (["plain_model", "plain.csv", "--leaderboard"], "--leaderboard fits a table anew: leave out"),
         (["plain_model", "--presets", "tiny.yaml"], "leave out the model plain_model"),

@@ -135,12 +135,12 @@ def test_presets_of_one_name_are_refused():
 
 
 def test_a_bare_word_names_a_preset_and_all_else_a_file(tmp_path, monkeypatch):
-    tiny.write_tiny(tmp_path / "best.yaml")
+    tiny.write_tiny(tmp_path / "long.yaml")
     (tmp_path / "bare").write_text("fit: {steps: 3}")
     monkeypatch.chdir(tmp_path)
     settings = config_from(CONFIG, 7, {})
-    for given, steps, size in (("best", None, 3), ("best.yaml", 5, 1), ("./bare", 3, 1)):
+    for given, steps, attention in (("long", 300, "local"), ("long.yaml", 5, "full"), ("./bare", 3, "full")):
         (found,) = _presets([given], settings).values()
-        assert (found.fit.steps, found.fit.ensemble_size, found.horizon) == (steps, size, 7)
+        assert (found.fit.steps, found.model.attention, found.horizon) == (steps, attention, 7)
     with pytest.raises(fc.ConfigError, match=r"preset 'lnog': expected .*, did you mean 'long'\?"):
         fc.compare(_table(), 7, config=CONFIG, presets=["lnog"], quiet=True)

@@ -55,7 +55,7 @@ def test_the_default_stays_where_the_interval_of_the_difference_holds_0(capsys):
     assert len(model.artifact.plan.model.pool.experts) > 5
 
 
-@pytest.mark.parametrize("given", [{"experts": "naive"}, {"preset": "best"}, {"label": "store"}])
+@pytest.mark.parametrize("given", [{"experts": "naive"}, {"preset": "long"}, {"label": "store"}])
 def test_settings_of_one_model_are_refused_beside_a_selection(given):
     with pytest.raises(fc.ConfigError, match=r"a fit that selects its model"):
         fc.fit(tiny.plain(), **OPTIONS | given)
