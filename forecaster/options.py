@@ -70,9 +70,7 @@ FittedHorizon = Annotated[
     Option("Steps to forecast. None = as fitted; more need an autoregressive decoder."),
 ]
 Settings = Annotated[SettingsLike | None, Option("YAML file of settings. Or a mapping, or a Config.")]
-Preset = Annotated[
-    str | None, Option("Settings below those of the config: long, smoke or vanilla.")
-]
+Preset = Annotated[str | None, Option("Settings below those of the config: long, smoke or vanilla.")]
 Presets = Mapping[str, SettingsLike] | str | Path | Sequence[str | Path]
 Experts = Annotated[
     Columns | None,

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_array, diags_array
 from scipy.special import ndtri
 
 from forecaster.errors import ConfigError, number_of
 from forecaster.forecast.artifact import Artifact
-from forecaster.forecast.bands import further_levels
+from forecaster.forecast.bands import further_levels, without_levels
 from forecaster.forecast.error_levels import CUTOFFS, median_errors
-from forecaster.forecast.forecast import PATH_BLOCK, Forecast
+from forecaster.forecast.forecast import COLD, PATH_BLOCK, Forecast
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.reconcile import Reconciler, error_covariance
 from forecaster.forecast.result import Result
@@ -210,8 +211,12 @@ def _solved(
     window = replace(window, cutoff=cutoff, latest=cutoff, num_samples=None, columns=())
     base = free.whole(inner, window)
     added = np.zeros((nodes, count + 2, horizon, channels))
+    # No history of a sum holds a series without one: it is added as it is.
+    warm = np.array([without_levels(status) != COLD for status in forecast.status]).reshape(
+        leaves, channels
+    )
     for block, cells in drawn.blocks():
-        added += drawn.sums_of(block, cells)
+        added += drawn.sums_of(block, cells * warm[block, None, None])
     paths = _ordered(base, added[:, 2:], artifact.ensemble.tail_factor or 1.0)
     missing = _cells(base, paths) - added
     spread = np.concatenate([_variance(base), _variance(forecast)])
@@ -237,10 +242,11 @@ def _solved(
             spread[:, channel],
             method == "mint",
         ).select(np.append(used, np.arange(nodes, nodes + leaves)))
-        reconciler = Reconciler(sums[used], covariance)
+        reconciler = Reconciler(csr_array(sums[used] @ diags_array(warm[:, channel] * 1.0)), covariance)
         lacking = missing[used, ..., channel].reshape(len(used), -1)
         found.append((reconciler, reconciler.solve(lacking)))
-    return _Solved(base.median, found)
+    cold = np.where(warm[:, None], 0.0, forecast.median)[:, None]
+    return _Solved(base.median + drawn.sums_of(slice(None), cold)[:, 0], found)
 
 
 def _cells(forecast: Forecast, paths: Floats) -> Floats:

@@ -139,7 +139,11 @@ def test_a_bare_word_names_a_preset_and_all_else_a_file(tmp_path, monkeypatch):
     (tmp_path / "bare").write_text("fit: {steps: 3}")
     monkeypatch.chdir(tmp_path)
     settings = config_from(CONFIG, 7, {})
-    for given, steps, attention in (("long", 300, "local"), ("long.yaml", 5, "full"), ("./bare", 3, "full")):
+    for given, steps, attention in (
+        ("long", 300, "local"),
+        ("long.yaml", 5, "full"),
+        ("./bare", 3, "full"),
+    ):
         (found,) = _presets([given], settings).values()
         assert (found.fit.steps, found.model.attention, found.horizon) == (steps, attention, 7)
     with pytest.raises(fc.ConfigError, match=r"preset 'lnog': expected .*, did you mean 'long'\?"):

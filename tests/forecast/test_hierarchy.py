@@ -241,6 +241,15 @@ def test_a_series_without_a_forecast_leaves_its_sums_missing_and_the_others_reco
     assert "1 without a forecast" in found.report
 
 
+def test_a_series_without_history_is_added_to_sums_as_it_is():
+    base = replace(forecast(), status=("cold", *forecast().status[1:]))
+    found, plain = base.hierarchy("State", "wls", samples=20), forecast().hierarchy("State", "wls")
+    np.testing.assert_array_equal(found.median[-6], base.median[0])
+    assert (found.median[-5:] != base.median[1:]).any(axis=(1, 2)).all()
+    np.testing.assert_allclose(found.median[0], found.median[-6:].sum(axis=0))
+    np.testing.assert_allclose(found.base[0], plain.base[0] + base.median[0])
+
+
 def test_series_with_unlike_cutoffs_are_refused_with_the_option_that_helps():
     table = trips().filter((pl.col("Region") != "Perth") | (pl.col("date") < date(2024, 3, 10)))
     base = fc.predict(table, HORIZON, series=["Region", "Purpose"])
