@@ -31,7 +31,7 @@ from forecaster.model.channels import few_categories, fold, indicators, last_ste
 from forecaster.model.closed_forms import LEVEL_SEASONS, ClosedForms, values_at
 from forecaster.model.embedding import Shape
 from forecaster.model.evidence import Evidence, interpolation, phase_widths, positions, recent_steps
-from forecaster.model.expert_attention import LEVELS, Answer, ExpertAttention, Lead
+from forecaster.model.expert_attention import BRIEF, LEVELS, Answer, ExpertAttention, Lead
 from forecaster.model.linear import HARMONICS, Cutoffs, LinearForecast
 from forecaster.model.positions import phase_sinusoids
 from forecaster.model.scaling import ContextScaler, Scale
@@ -43,7 +43,6 @@ from forecaster.windows.batch import Inputs
 CUTOFFS = 4
 """Earlier cutoffs at which experts are compared. With eight the pool takes half as long again; WQL of four
 relative to eight .998 on 52 small tables, .962 on seven larger ones."""
-_SHORT = 8  # steps that are a short history where there is no season
 _COLD = (
     3.0  # of a normal distribution, in spreads: of a level that is hardly known, before it is learned
 )
@@ -132,7 +131,7 @@ class Experts(nn.Module):
         self.closed_forms = ClosedForms(config)
         self.linear = LinearForecast(config, shape) if config.pool.needs_maps else None
         self.arx = ArxForecast(config, shape) if "arx" in self.names else None
-        self.attention = ExpertAttention(self.names).requires_grad_(False)
+        self.attention = ExpertAttention(self.names, tunable=True).requires_grad_(False)
         """Its weights were learned on other tables; a fit tunes the last maps at most."""
         if not self.attention.place.is_meta:  # counting parameters needs no values
             load_shipped(self.attention)
@@ -140,7 +139,7 @@ class Experts(nn.Module):
         self._scored = sorted(set(self._positions))
         self._interpolation = nn.Buffer(interpolation(shape.horizon), persistent=False)
         """[H, P]"""
-        self.short = max(self.season, _SHORT)
+        self.short = max(self.season, BRIEF)
         """Steps of a short history: a season, or a few steps where there is none."""
         channels = shape.channels + 1  # code 0 = a channel that the training table lacks
         self.levels = config.quantile_levels

@@ -22,6 +22,7 @@ FILE = Path(__file__).resolve().parents[1] / "weights" / "expert_attention-1.saf
 VERSION = "1"
 """Of features and network; weights of another one do not fit."""
 _METHOD = "method.weight"
+_TUNED = "tuned."  # of a table, not of the file
 
 
 def load_shipped(attention: ExpertAttention, file: Path = FILE) -> None:
@@ -35,12 +36,17 @@ def load_shipped(attention: ExpertAttention, file: Path = FILE) -> None:
     mean = weights[_METHOD].mean(dim=0)
     own = [tokens.get(name, mean) for name in attention.names]
     weights = weights | {_METHOD: torch.stack(own)}
-    expected = {name: tuple(value.shape) for name, value in attention.state_dict().items()}
+    expected = {
+        name: tuple(value.shape)
+        for name, value in attention.state_dict().items()
+        if not name.startswith(_TUNED)
+    }
     found = {name: tuple(value.shape) for name, value in weights.items()}
     if found != expected:
         wrong = sorted({*expected.items()} ^ {*found.items()})[0][0]
         raise _damaged(file, f"tensor {wrong} of another name or shape")
-    attention.load_state_dict(weights)
+    attention.load_state_dict(weights, strict=False)
+    attention.reset_tuned()
 
 
 def save(attention: ExpertAttention, file: Path) -> None:

@@ -83,6 +83,10 @@ def select(
 def _made(name: str, config: Config) -> Config:
     """The request that makes the model of a row."""
     if name == EXPERTS:  # without validation windows no network is trained beside them
-        return config.replaced(fit={"validation": None})
+        return config.replaced(
+            model={"experts": config.model.experts or None}, fit={"validation": None}
+        )
+    if name == NO_FIT:
+        return config.replaced(model={"experts": None})
     expert = expert_of(name)
     return config if expert is None else config.replaced(model={"experts": (expert,)})

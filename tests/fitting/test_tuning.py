@@ -19,7 +19,7 @@ from forecaster.fitting.experts.tuning import (
 )
 from forecaster.fitting.fit import fit_panel, resolve
 from forecaster.forecast.saved_model import load_artifact, save_artifact
-from forecaster.model.expert_attention import LEVELS, ExpertAttention
+from forecaster.model.expert_attention import LEVELS, ExpertAttention, tokens_of
 from forecaster.model.heads import pinball
 from forecaster.model.shipped_weights import load_shipped
 from forecaster.panel.build import open_panel
@@ -57,12 +57,7 @@ def test_the_last_maps_alone_are_tuned_and_no_step_leaves_them(solved):
     rows = rows_of(network, store, split.train, np.arange(40))
     none, some, more = after_steps(attention, rows, (0, 3, 9), seed=0)
     before = attention.state_dict()
-    last = {
-        "expert_output.2.weight",
-        "expert_output.2.bias",
-        "row_output.2.weight",
-        "row_output.2.bias",
-    }
+    last = {f"tuned.{number}.{part}" for number in (0, 1) for part in ("weight", "bias")}
     assert all(torch.equal(value, before[name]) for name, value in none.state_dict().items())
     for tuned in (some, more):
         moved = {
@@ -155,7 +150,7 @@ def test_where_the_table_teaches_what_others_did_not_tuning_is_a_gain_on_later_r
 
 
 def shipped_for(attention):
-    fresh = ExpertAttention(attention.names)
+    fresh = ExpertAttention(attention.names, tunable=True)
     load_shipped(fresh)
     return fresh
 
@@ -183,3 +178,17 @@ def test_tuned_maps_are_kept_in_a_refit_a_file_and_a_warm_start(
     again = fit_panel(panel, *resolve(panel, config, loaded), start=loaded)
     del again
     torch.testing.assert_close(moved[1][0], moved[0][0] + 0.01)
+
+
+def test_histories_of_at_most_a_season_keep_the_shipped_maps(solved):
+    network, store, split = solved
+    attention = network.experts.attention
+    rows = rows_of(network, store, split.train, np.arange(6))
+    brief = torch.tensor([True, False, True, False, True, True])
+    rows = rows._replace(attended=rows.attended._replace(brief=brief))
+    shipped = tuning._quantiles(attention, rows)
+    (tuned,) = after_steps(attention, rows, (5,), seed=0)
+    same = (tuning._quantiles(tuned, rows) == shipped).all(dim=-1).all(dim=-1)
+    assert same.tolist() == brief.tolist()
+    steps = rows.evidence.steps
+    assert (tokens_of(rows.evidence, attention.solved).brief == (steps[:, 0] <= 8)).all()

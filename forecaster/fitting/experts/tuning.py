@@ -1,4 +1,4 @@
-"""Attention over experts tuned on the windows of a table: its last two maps, from the shipped ones on.
+"""Attention over experts tuned on the windows of a table: its last two maps, for histories of over a season.
 
     training windows ─▶ attended tokens, computed once ─▶ steps on the last maps, at a penalty for leaving
     the shipped ones ─▶ as many steps as the validation windows speak for, none among the choices
@@ -129,7 +129,7 @@ def after_steps(
     """
     attention = copy.deepcopy(attention)
     shipped = parameters_of(attention)
-    learned = [part for one in attention.last_maps for part in one.parameters()]
+    learned = list(attention.tuned.parameters())
     for part in learned:
         part.requires_grad_(True)
     optimizer = torch.optim.Adam(learned, lr=_RATE)
@@ -163,14 +163,14 @@ def row_losses(
 
 
 def parameters_of(attention: ExpertAttention) -> list[Tensor]:
-    """Returns copies of the weights and biases of the last maps."""
-    return [part.detach().clone() for one in attention.last_maps for part in one.parameters()]
+    """Returns copies of the weights and biases of the tuned maps."""
+    return [part.detach().clone() for part in attention.tuned.parameters()]
 
 
 @torch.no_grad()
 def put(maps: Sequence[Tensor], attention: ExpertAttention) -> None:
-    """Puts weights and biases into the last maps, in place."""
-    parts = [part for one in attention.last_maps for part in one.parameters()]
+    """Puts weights and biases into the tuned maps, in place."""
+    parts = list(attention.tuned.parameters())
     for part, value in zip(parts, maps, strict=True):
         part.copy_(value)
 
