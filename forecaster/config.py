@@ -211,8 +211,9 @@ class NetworkSettings(Section):
     """Layers over the context."""
     decoder_layers: int = Field(1, ge=1, le=DEEPEST)
     """Layers over the horizon."""
-    dropout: float = Field(0.1, ge=0, lt=1)
-    """Share of activations dropped while training, on embeddings and residuals."""
+    dropout: float | None = Field(None, ge=0, lt=1)
+    """Share of activations dropped while training, on embeddings and residuals; null = 0 beside experts,
+    else 0.1."""
     attention: Literal["full", "local", "sparse", "low_rank"] = "full"
     """Encoder self-attention. full: to all tokens; local: to neighbours; sparse: ProbSparse;
     low_rank: Linformer."""
@@ -314,9 +315,10 @@ class ModelConfig(NetworkSettings):
     """Closed-form forecasts beside the network, as [ets, linear]; null = all that suit the table, [] = none."""
     lookbacks: tuple[_Steps, ...] | None = Field(None, max_length=32)
     """Context lengths of the linear expert, one ridge model each, averaged; null = chosen."""
-    linear_units: Literal["window", "training", "season"] | _Steps = "window"
+    linear_units: Literal["window", "training", "season"] | _Steps | None = None
     """Units of the linear maps. window: spread of the context; training: spread of the channel's
-    training rows; season, or a number of steps: mean distance of values so far apart, as in MASE."""
+    training rows; season, or a number of steps: mean distance of values so far apart, as in MASE; null =
+    window, of several series season where that forecasts better."""
     ridge_alpha: _Penalty | tuple[_Penalty, ...] | None = None
     """Ridge penalty of the linear maps per training window, or one per horizon patch; null = chosen."""
 
@@ -498,6 +500,7 @@ class ModelPlan(NetworkSettings):
     """The network and its experts with all numbers settled; what network code reads."""
 
     width: int = Field(64, ge=4, le=WIDEST)
+    dropout: float = Field(0.1, ge=0, lt=1)
     context_length: int = Field(ge=2, le=LONGEST)
     """Steps of a window before the cutoff: what attention and the linear expert read."""
     attention_length: _Steps | None = None
