@@ -334,6 +334,8 @@ class ModelConfig(NetworkSettings):
             ConfigError: a number is out of its bounds.
         """
         settings = {name: getattr(self, name) for name in NetworkSettings.model_fields}
+        if self.dropout is None:
+            settings["dropout"] = 0.0 if numbers.get("pool", ExpertPlan()).experts else 0.1
         return _parsed(ModelPlan, settings | numbers, "config", section="model")
 
 

@@ -28,7 +28,7 @@ from forecaster.evaluation.comparison import MODEL
 from forecaster.fitting.context import NO_CONTEXT, TrainingContext, training_ranks
 from forecaster.fitting.members import curves_of, of_member
 from forecaster.fitting.moments import learn_channel_scales, learn_scales
-from forecaster.fitting.plan import network_dropout, settled_plan
+from forecaster.fitting.plan import settled_plan
 from forecaster.fitting.versions import versions
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.forecast.classification import series_hashes
@@ -132,7 +132,6 @@ def resolve_classes(panel: Panel, config: Config) -> tuple[Plan, Folds]:
         patch=patch,
         decoder_patch=1,
         width=model.width or _WIDTH,
-        dropout=network_dropout(model, beside_experts=False),
         context_length=length,
         attention_length=length,
         conv_kernel=model.conv_kernel or _KERNEL,

@@ -45,7 +45,6 @@ def first_plan(panel: Panel, config: Config, pool: ExpertPlan) -> Plan:
     least = SIZES[0]
     model = config.model.settled(
         width=network_width(config.model, least.width),
-        dropout=network_dropout(config.model, beside_experts=bool(pool.experts)),
         context_length=context_length,
         attention_length=attention_length,
         patch=patch,
@@ -103,13 +102,6 @@ def network_width(model: ModelConfig, default: int) -> int:
     """Returns the requested width, else the default, rounded up to what the heads divide."""
     unit = 2 * model.heads  # each head has pairs of numbers, which sinusoids need
     return model.width or -(-default // unit) * unit
-
-
-def network_dropout(model: ModelConfig, beside_experts: bool) -> float:
-    """Returns the requested dropout, else none of a network that stands beside experts."""
-    if model.dropout is not None:
-        return model.dropout
-    return 0.0 if beside_experts else 0.1
 
 
 def _lengths(config: Config, horizon: int, panel: Panel) -> tuple[int, int]:
