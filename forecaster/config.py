@@ -315,10 +315,9 @@ class ModelConfig(NetworkSettings):
     """Closed-form forecasts beside the network, as [ets, linear]; null = all that suit the table, [] = none."""
     lookbacks: tuple[_Steps, ...] | None = Field(None, max_length=32)
     """Context lengths of the linear expert, one ridge model each, averaged; null = chosen."""
-    linear_units: Literal["window", "training", "season"] | _Steps | None = None
+    linear_units: Literal["window", "training", "season"] | _Steps = "window"
     """Units of the linear maps. window: spread of the context; training: spread of the channel's
-    training rows; season, or a number of steps: mean distance of values so far apart, as in MASE; null =
-    window, of several series season where that forecasts better."""
+    training rows; season, or a number of steps: mean distance of values so far apart, as in MASE."""
     ridge_alpha: _Penalty | tuple[_Penalty, ...] | None = None
     """Ridge penalty of the linear maps per training window, or one per horizon patch; null = chosen."""
 

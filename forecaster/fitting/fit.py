@@ -56,8 +56,7 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
         plan = plan.with_fit(steps=0)  # not the smallest: the fit of a longer table may start from it
     check_memory(plan.model, shape_of(panel, horizon))
     check_work(plan.model, horizon, plan.fit.ensemble_size)
-    units_are_free = config.model.linear_units is None
-    return choose_linear(panel, plan, split, units_are_free), split
+    return choose_linear(panel, plan, split), split
 
 
 def fit_panel(

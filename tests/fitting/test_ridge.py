@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from forecaster.errors import ConfigError
-from forecaster.fitting.experts import linear_settings, ridge
+from forecaster.fitting.experts import ridge
 from forecaster.fitting.experts.linear_settings import choose_linear
 from forecaster.fitting.experts.pool import fit_experts
 from forecaster.fitting.fit import resolve
@@ -60,11 +60,6 @@ def windows_of(panel, split, network, horizon):
         spread = np.nanstd(seen) if not np.isnan(seen).all() else 0.0
         scale = spread if spread > 1e-13 * abs(loc) else float(network.scaler.scale[c + 1])
         yield (context - loc) / scale, known, (values[length:] - loc) / scale
-
-
-def cutoffs_of(split):
-    """The cutoffs of all windows, as `windows_of` has them."""
-    return split.train.locate(np.arange(len(split.train)))[2].tolist()
 
 
 def seasonal_distance(context, steps):
@@ -176,62 +171,6 @@ def test_a_season_as_unit_is_as_long_as_the_table_says(make_panel, make_linear):
     panel = make_panel(1, 24 * 20)
     config, _ = resolve(panel, make_linear(linear_units="season"))
     assert config.model.linear.units == panel.calendar.season_length == 24
-
-
-@pytest.mark.parametrize(
-    ("window", "season", "chosen"),
-    [
-        ([1.0, 1.0], [0.9, 0.9], 4),
-        ([1.0, 1.0], [0.995, 0.995], "window"),  # 1 % is asked for
-        ([1.0, 1.0], [0.5, 1.6], 4),  # in spreads 1.05, in seasons (.5 + .4) / (1 + .25) = .72
-        ([1.0, 1.0], [0.6, 2.2], "window"),  # 1.4, though .92 in seasons
-        ([], [], "window"),
-    ],
-)
-def test_units_of_several_series_are_seasons_where_errors_are_smaller_in_both_units_together(
-    make_panel, make_linear, monkeypatch, window, season, chosen
-):
-    panel = make_panel(2, 80).with_cycles(4, ())
-    plan, split = resolve(panel, make_linear(linear_units="window"))
-
-    def validated(choice, plan):
-        errors = torch.tensor(window if plan.model.linear.units == "window" else season)
-        return errors, torch.tensor([1.0, 4.0])[: len(errors)]
-
-    monkeypatch.setattr("forecaster.fitting.experts.linear_settings._Choice.validated", validated)
-    assert choose_linear(panel, plan, split, units_are_free=True).model.linear.units == chosen
-    assert choose_linear(panel, plan, split).model.linear.units == "window"
-
-
-def test_units_of_a_single_series_stay_those_of_the_window(make_panel, make_linear):
-    plan, _ = resolve(make_panel(1, 80).with_cycles(4, ()), make_linear())
-    assert plan.model.linear.units == "window"
-
-
-@pytest.mark.parametrize("units", ["window", "season"])
-def test_validated_errors_are_those_of_the_maps_in_spreads_of_the_context(
-    make_panel, make_linear, units
-):
-    panel = make_panel(2, 80).with_cycles(4, ())
-    plan, split = resolve(panel, make_linear(linear_units=units))
-    choice = linear_settings._Choice(panel, plan.with_linear(**PLAIN), split)
-    errors, unit = choice.validated(plan.with_linear(**PLAIN))
-    artifact, _ = linear_of(panel, make_linear(linear_units=units))
-    network = artifact.ensemble.members[0]
-    maps = network.experts.linear.maps[0][ALL, 0].double().numpy()
-    _, _, cutoff = split.validation.locate(split.validation_windows)
-    assert len(errors) == len(cutoff) > 5
-    own = replace(split, train=split.validation)
-    kept = {
-        at: row for at, row in zip(cutoffs_of(own), windows_of(panel, own, network, 4), strict=True)
-    }
-    for error, ratio, at in zip(errors, unit, cutoff, strict=True):
-        context, _, target = kept[at]
-        apart = seasonal_distance(context, 4) if units == "season" else 1.0
-        level = context[-8:].mean()
-        forecast = level + (context[-8:] - level) @ maps[:8]
-        assert ratio == pytest.approx(apart, rel=1e-4)
-        assert error == pytest.approx(np.abs(target - forecast).mean(), rel=1e-3)
 
 
 def test_blocks_of_any_size_give_the_same_maps(make_panel, make_linear, monkeypatch):

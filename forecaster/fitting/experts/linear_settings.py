@@ -13,7 +13,6 @@ from torch import Tensor
 from forecaster.config import LinearPlan, ModelConfig, Plan
 from forecaster.fitting.experts import ridge
 from forecaster.fitting.experts.pool import bare_network
-from forecaster.model.linear import unit_ratio
 from forecaster.panel.calendar import cycle_steps
 from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
@@ -53,7 +52,7 @@ def linear_settings(model: ModelConfig, panel: Panel, context: int) -> LinearPla
     units = model.linear_units
     return LinearPlan(
         lookbacks=lookbacks,
-        units=panel.calendar.season_length if units == "season" else units or "window",
+        units=panel.calendar.season_length if units == "season" else units,
         ridge_alpha=model.ridge_alpha,
         lags=_known_lags(panel, longest),
     )
@@ -73,10 +72,8 @@ def _known_lags(panel: Panel, longest: int) -> tuple[int, ...]:
     return tuple(sorted(lags))
 
 
-def choose_linear(panel: Panel, plan: Plan, split: Split, units_are_free: bool = False) -> Plan:
+def choose_linear(panel: Panel, plan: Plan, split: Split) -> Plan:
     """Returns the plan with phases, calendar, period, spans and ridge alphas chosen on unseen windows.
-
-    `units_are_free`: of several series the units too, all else chosen in each.
 
     One ability after the other is kept where it lowers the absolute errors (each earns its lines: left out,
     spans cost 2.1 % of the WQL of 17 small tables, the calendar .7 %, phases 15 % on EPF-DE).
@@ -89,22 +86,8 @@ def choose_linear(panel: Panel, plan: Plan, split: Split, units_are_free: bool =
         return plan
     panel = with_categories(panel, split.train_end)
     plain = plan.with_linear(phases=1, calendar=False, period=None, spans=None)
-    season = panel.calendar.season_length
     with torch.no_grad():
-        window = _Choice(panel, plain, split)
-        plan = window.choose()
-        seasons_are_read = 2 <= season <= max(plan.model.linear.lookbacks) // 2
-        if not (units_are_free and seasons_are_read) or panel.n_series == 1:
-            return plan
-        # Units decide which series count most; a single one gains little, and half-hourly demand lost 31 %.
-        seasonal = _Choice(panel, plain.with_linear(units=season), split)
-        other = seasonal.choose()
-        error, _ = window.validated(plan)  # [R]
-        other_error, distance = seasonal.validated(other)
-        # In both units, so that neither choice is its own judge; no validation windows: NaN, and the plan stays.
-        ratio = other_error.nanmean() / error.nanmean()
-        ratio_in_seasons = (other_error / distance).nanmean() / (error / distance).nanmean()
-        return other if ratio * ratio_in_seasons < _WORTH**2 else plan
+        return _Choice(panel, plain, split).choose()
 
 
 def _default_lookbacks(panel: Panel, context: int) -> tuple[int, ...]:
@@ -147,21 +130,6 @@ class _Choice:
             if error < worth * least:
                 least, plan = error, extended
         return self._with_spans(plan)
-
-    def validated(self, plan: Plan) -> tuple[Tensor, Tensor]:
-        """[R] absolute errors of validation windows, and [R] the unit of the maps; in spreads of the context."""
-        alphas = ridge.lead_alphas(plan.model, plan.horizon)
-        by_span = self._maps(plan, alphas)
-        windows, split = self._windows[None], self._split
-        spans = [self._windows[span] for span in by_span]
-        errors, units = [torch.empty(0)], [torch.empty(0)]
-        for rows in windows.read(split.validation, split.validation_windows):
-            forecast = ridge.held_out(spans, rows, windows.features(rows), list(by_span.values()))
-            error = (rows.target - forecast).abs().nanmean(dim=1) * rows.weight.sqrt()  # [R]
-            unit = unit_ratio(rows.scale, self._network.scale(rows.batch.inputs))
-            errors.append(error * unit)
-            units.append(unit)
-        return torch.cat(errors), torch.cat(units)
 
     def _abilities(self) -> list[tuple[float, dict[str, object]]]:
         """Settings that are tried, each with the relative error below which it is kept."""
