@@ -41,7 +41,7 @@ SIZES = (
 )
 """From few windows to many."""
 FEWEST_WINDOWS = 100
-"""A network beside experts is trained by default: on fewer its weight was 0 in each of 23 tables."""
+"""A network beside experts is trained by default: on fewer its weight was 0 in each of 22 tables."""
 _COPIES = 5
 """Of the weights while training: themselves, gradient, two moments, EMA."""
 _FLOAT = 4  # bytes
