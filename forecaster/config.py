@@ -211,9 +211,8 @@ class NetworkSettings(Section):
     """Layers over the context."""
     decoder_layers: int = Field(1, ge=1, le=DEEPEST)
     """Layers over the horizon."""
-    dropout: float | None = Field(None, ge=0, lt=1)
-    """Share of activations dropped while training, on embeddings and residuals; null = 0 beside experts,
-    else 0.1."""
+    dropout: float = Field(0.1, ge=0, lt=1)
+    """Share of activations dropped while training, on embeddings and residuals."""
     attention: Literal["full", "local", "sparse", "low_rank"] = "full"
     """Encoder self-attention. full: to all tokens; local: to neighbours; sparse: ProbSparse;
     low_rank: Linformer."""
@@ -333,8 +332,6 @@ class ModelConfig(NetworkSettings):
             ConfigError: a number is out of its bounds.
         """
         settings = {name: getattr(self, name) for name in NetworkSettings.model_fields}
-        if self.dropout is None:
-            settings["dropout"] = 0.0 if numbers.get("pool", ExpertPlan()).experts else 0.1
         return _parsed(ModelPlan, settings | numbers, "config", section="model")
 
 
@@ -501,7 +498,6 @@ class ModelPlan(NetworkSettings):
     """The network and its experts with all numbers settled; what network code reads."""
 
     width: int = Field(64, ge=4, le=WIDEST)
-    dropout: float = Field(0.1, ge=0, lt=1)
     context_length: int = Field(ge=2, le=LONGEST)
     """Steps of a window before the cutoff: what attention and the linear expert read."""
     attention_length: _Steps | None = None

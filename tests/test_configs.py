@@ -12,8 +12,6 @@ import forecaster as fc
 from forecaster.config import (
     PRESETS,
     Config,
-    ExpertPlan,
-    ModelConfig,
     config_from,
     describe,
     load_config,
@@ -181,11 +179,3 @@ def test_quantile_levels_that_would_share_a_column_are_refused():
 def test_bounds_without_a_whole_number_between_them_do_not_go_with_integer():
     with pytest.raises(fc.ConfigError, match=r"integer: no whole number from 0.4 to 0.6"):
         load_config(overrides=["horizon=7", "target={lower: .4, upper: .6, integer: true}"])
-
-
-def test_dropout_is_0_beside_experts_and_a_tenth_without_unless_it_is_asked_for():
-    numbers = {"width": 8, "context_length": 8, "patch": 1, "decoder_patch": 1}
-    beside = {"pool": ExpertPlan(experts=("naive",))}
-    assert ModelConfig().settled(**numbers).dropout == 0.1
-    assert ModelConfig().settled(**numbers, **beside).dropout == 0.0
-    assert ModelConfig(dropout=0.3).settled(**numbers, **beside).dropout == 0.3
