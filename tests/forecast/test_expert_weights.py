@@ -91,9 +91,10 @@ def test_errors_are_means_of_what_each_expert_missed_at_earlier_cutoffs():
 def test_of_several_members_all_is_the_mean_by_their_weights():
     artifact = tiny.plain_model().artifact
     members = [deepcopy(artifact.ensemble.networks[0]) for _ in range(2)]
-    torch.nn.init.constant_(members[1].experts.attention.expert_output[2].bias, 0.0)
+    of_experts = members[1].experts.attention.tuned[0]
+    torch.nn.init.constant_(of_experts.bias, 0.0)
     with torch.no_grad():
-        members[1].experts.attention.expert_output[2].weight.mul_(3.0)
+        of_experts.weight.mul_(3.0)
         members[0].network_weight.fill_(0.5)
 
     def explained(networks, weights):
