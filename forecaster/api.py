@@ -1250,7 +1250,7 @@ class Forecaster(Model["Ensemble"]):
         window = resolve_window(
             self.artifact, panel, start, horizon, None, seed, levels, quantiles, fill_known
         )
-        task = WhatIfTask(window, found, PATHS if samples is None else samples)
+        task = WhatIfTask(window, PATHS if samples is None else samples, found)
         panel, findings = task.audited(panel, self.artifact, only)
         compared = task.predict(self.artifact)(panel)
         if error := none_forecast(panel, compared.lost, int(panel.present.sum())):
@@ -1370,10 +1370,10 @@ class Forecaster(Model["Ensemble"]):
             )
             used = PATHS if samples is None else samples
             if changes is not None:
-                return WhatIfTask(window, changes, used, request)
+                return WhatIfTask(window, used, changes, request)
             if tree is not None:
-                return HierarchyTask(window, tree, used)
-            return ForecastTask(window) if request is None else TotalTask(window, request, used)
+                return HierarchyTask(window, used, tree)
+            return ForecastTask(window) if request is None else TotalTask(window, used, request)
 
         source = Source(data, future, covariates, data_options, only)
         how = (parts, shard, devices, restart, engine, overwrite, progress)

@@ -165,11 +165,11 @@ class Trainings:
         """Puts tuned maps into attention over experts; a second pass has those of the first."""
         assert network.experts is not None
         attention, distributed = network.experts.attention, self._context.distributed
-        if self._maps is None and self._start is not None:
-            before = self._start.ensemble.networks[0].experts
+        if self._maps is None:
+            start = self._start
+            before = None if start is None else start.ensemble.networks[0].experts
             if before is not None:
                 put(parameters_of(before.attention), attention)
-        if self._maps is None:
             with self._context.reporter.stage("tuning attention over experts"):
                 found: tuple[int, list[torch.Tensor]] = (0, [])
                 if distributed.is_main:

@@ -9,7 +9,7 @@ Axes: N forecast (one series at one cutoff) · S sample path · H lead · C chan
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -187,11 +187,9 @@ class Forecast(Result):
         check_count(samples or PATHS, "samples", " paths")
         request = TotalRequest.of(sum, by, partial)
         request.check(self.panel)
-        parts = (
-            self.between(start, start + PATH_BLOCK) for start in range(0, len(self.time), PATH_BLOCK)
-        )
         return replace(
-            totals_of(self.panel, parts, request, samples or PATHS, seed), findings=self.findings
+            totals_of(self.panel, self.blocks(), request, samples or PATHS, seed),
+            findings=self.findings,
         )
 
     @typed
@@ -227,6 +225,11 @@ class Forecast(Result):
         request = HierarchyRequest.of(hierarchy, reconcile)
         request.check(self.panel, self.cutoff)
         return hierarchy_of(self, request, samples, seed)
+
+    def blocks(self) -> Iterator[Forecast]:
+        """Yields neighbouring forecasts, as many at a time as have paths that fit in memory."""
+        for start in range(0, len(self.time), PATH_BLOCK):
+            yield self.between(start, start + PATH_BLOCK)
 
     def between(self, first: int, last: int) -> Forecast:
         """Returns some neighbouring forecasts."""

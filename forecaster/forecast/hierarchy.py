@@ -26,7 +26,7 @@ from forecaster.errors import ConfigError, number_of
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.bands import further_levels, without_levels
 from forecaster.forecast.error_levels import CUTOFFS, median_errors
-from forecaster.forecast.forecast import COLD, PATH_BLOCK, Forecast
+from forecaster.forecast.forecast import COLD, Forecast
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.reconcile import Reconciler, error_covariance
 from forecaster.forecast.result import Result
@@ -162,12 +162,13 @@ class _Drawn:
 
     def blocks(self) -> Iterator[tuple[slice, Floats]]:
         """Yields some series and their cells [n, X, H, C], NaN where there is no forecast."""
-        for start in range(0, len(self.forecast.time), PATH_BLOCK):
-            part = self.forecast.between(start, start + PATH_BLOCK)
+        stop = 0
+        for part in self.forecast.blocks():
+            start, stop = stop, stop + len(part.time)
             paths = np.empty((len(part.time), 0, *part.median.shape[1:]))
             if self.count:
                 paths = part.draw(self.count, self.seed)
-            yield slice(start, start + len(part.time)), _cells(part, paths)
+            yield slice(start, stop), _cells(part, paths)
 
     def sums_of(self, block: slice, cells: Floats) -> Floats:
         """Returns [R, X, H, C] what cells of some series add to inner nodes; NaN adds nothing."""

@@ -96,24 +96,43 @@ class ForecastTask:
 
 
 @dataclass(frozen=True)
-class TotalTask(ForecastTask):
-    """BatchCounts of the forecasts of a window, whose sample paths are never kept."""
+class PathTask(ForecastTask):
+    """What is made of the sample paths of a window, which are never kept."""
+
+    samples: int
+    """Paths of each series."""
+
+    def audited(self, panel: Panel, artifact: Artifact, only: Only) -> tuple[Panel, list[Finding]]:
+        check_samples(artifact, self.samples)
+        return super().audited(panel, artifact, only)
+
+    def drawn_window(self, artifact: Artifact) -> ForecastWindow:
+        """Returns the window; an autoregressive decoder draws with the forecast, not after."""
+        if artifact.plan.model.decoder != "autoregressive":
+            return self.window
+        return replace(self.window, num_samples=self.samples)
+
+    def terms(self, panel: Panel) -> dict[str, Any]:
+        return super().terms(panel) | {"samples": self.samples}
+
+    def none_predicted(self, panel: Panel, totals: BatchCounts) -> DataError | None:
+        return none_forecast(panel, totals.lost, int(panel.present.sum()))
+
+
+@dataclass(frozen=True)
+class TotalTask(PathTask):
+    """Totals of the forecasts of a window."""
 
     request: TotalRequest
-    samples: int
-    """Paths that are summed."""
 
     def audited(self, panel: Panel, artifact: Artifact, only: Only) -> tuple[Panel, list[Finding]]:
         self.request.check(panel)
-        check_samples(artifact, self.samples)
         return super().audited(panel, artifact, only)
 
     def predict(
         self, artifact: Artifact, device: str | None = None, lanes: int | None = None
     ) -> Callable[[Panel], Predicted]:
-        predictor, window = Predictor(artifact, device, lanes), self.window
-        if artifact.plan.model.decoder == "autoregressive":  # it draws with the forecast, not after
-            window = replace(window, num_samples=self.samples)
+        predictor, window = Predictor(artifact, device, lanes), self.drawn_window(artifact)
 
         def total(panel: Panel) -> Predicted:
             starts = range(0, panel.n_series, BLOCK)
@@ -124,15 +143,12 @@ class TotalTask(ForecastTask):
         return total
 
     def terms(self, panel: Panel) -> dict[str, Any]:
-        return super().terms(panel) | asdict(self.request) | {"samples": self.samples}
+        return super().terms(panel) | asdict(self.request)
 
     def indivisible(self, panel: Panel) -> str:
         if self.request.within_series(panel):
             return ""
         return f"--sum {self.request.period} adds up series of several parts"
-
-    def none_predicted(self, panel: Panel, totals: BatchCounts) -> DataError | None:
-        return none_forecast(panel, totals.lost, int(panel.present.sum()))
 
     def report(self, panel: Panel, totals: BatchCounts, findings: Sequence[Finding]) -> str:
         return outcome(
@@ -141,27 +157,22 @@ class TotalTask(ForecastTask):
 
 
 @dataclass(frozen=True)
-class WhatIfTask(ForecastTask):
+class WhatIfTask(PathTask):
     """Forecasts of a window as the table is and with changes, or their totals."""
 
     changes: tuple[Change, ...]
-    samples: int
-    """Paths that the difference is taken of."""
     request: TotalRequest | None = None
 
     def audited(self, panel: Panel, artifact: Artifact, only: Only) -> tuple[Panel, list[Finding]]:
         check_names(panel, self.request)
         for change in self.changes:
             change.check(panel.schema)
-        check_samples(artifact, self.samples)
         return super().audited(panel, artifact, only)
 
     def predict(
         self, artifact: Artifact, device: str | None = None, lanes: int | None = None
     ) -> Callable[[Panel], WhatIf[Any]]:
-        predictor, window = Predictor(artifact, device, lanes), self.window
-        if artifact.plan.model.decoder == "autoregressive":  # it draws with the forecast, not after
-            window = replace(window, num_samples=self.samples)
+        predictor, window = Predictor(artifact, device, lanes), self.drawn_window(artifact)
 
         def compare(panel: Panel) -> WhatIf[Any]:
             base, changed = (
@@ -178,34 +189,26 @@ class WhatIfTask(ForecastTask):
     def terms(self, panel: Panel) -> dict[str, Any]:
         asked = {} if self.request is None else asdict(self.request)
         changes = ", ".join(map(str, self.changes))
-        return super().terms(panel) | asked | {"samples": self.samples, "what-if": changes}
+        return super().terms(panel) | asked | {"what-if": changes}
 
     def indivisible(self, panel: Panel) -> str:
         return "--what-if forecasts the whole table twice, and writes both beside their difference"
 
-    def none_predicted(self, panel: Panel, totals: BatchCounts) -> DataError | None:
-        return none_forecast(panel, totals.lost, int(panel.present.sum()))
-
 
 @dataclass(frozen=True)
-class HierarchyTask(ForecastTask):
+class HierarchyTask(PathTask):
     """Reconciled forecasts of the nodes of a hierarchy."""
 
     request: HierarchyRequest
-    samples: int
-    """Paths that are reconciled."""
 
     def audited(self, panel: Panel, artifact: Artifact, only: Only) -> tuple[Panel, list[Finding]]:
         self.request.check(panel, self.window.cutoffs(panel))
-        check_samples(artifact, self.samples)
         return super().audited(panel, artifact, only)
 
     def predict(
         self, artifact: Artifact, device: str | None = None, lanes: int | None = None
     ) -> Callable[[Panel], Predicted]:
-        predictor, window = Predictor(artifact, device, lanes), self.window
-        if artifact.plan.model.decoder == "autoregressive":
-            window = replace(window, num_samples=self.samples)
+        predictor, window = Predictor(artifact, device, lanes), self.drawn_window(artifact)
 
         def reconcile(panel: Panel) -> Predicted:
             forecast = predictor.whole(panel, window)
@@ -215,13 +218,10 @@ class HierarchyTask(ForecastTask):
         return reconcile
 
     def terms(self, panel: Panel) -> dict[str, Any]:
-        return super().terms(panel) | {"hierarchy": str(self.request.spec), "samples": self.samples}
+        return super().terms(panel) | {"hierarchy": str(self.request.spec)}
 
     def indivisible(self, panel: Panel) -> str:
         return "--hierarchy reconciles the series of all parts"
-
-    def none_predicted(self, panel: Panel, totals: BatchCounts) -> DataError | None:
-        return none_forecast(panel, totals.lost, int(panel.present.sum()))
 
     def report(self, panel: Panel, totals: BatchCounts, findings: Sequence[Finding]) -> str:
         line = super().report(panel, totals, findings)

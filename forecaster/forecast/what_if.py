@@ -21,7 +21,7 @@ import numpy as np
 from forecaster.arguments import typed
 from forecaster.errors import DataError
 from forecaster.forecast.bands import further_levels
-from forecaster.forecast.forecast import PATH_BLOCK, Forecast, joined
+from forecaster.forecast.forecast import Forecast, joined
 from forecaster.forecast.result import Result
 from forecaster.forecast.totals import TotalRequest, Totals, totals_of
 from forecaster.panel.findings import Finding
@@ -101,8 +101,8 @@ class WhatIf(Result, Generic[Kind]):
             return totals_of(self.panel, parts, request, self.samples, self.seed)
 
         return WhatIf(
-            totals(base for base, _ in _pairs(self.base, self.changed)),
-            totals(changed for _, changed in _pairs(self.base, self.changed)),
+            totals(self.base.blocks()),
+            totals(self.changed.blocks()),
             totals(_differences(self.base, self.changed, self.samples, self.seed)),
             *(self.changes, self.samples, self.seed, self.findings),
         )
@@ -145,17 +145,11 @@ def check_names(panel: Panel, request: TotalRequest | None) -> None:
         raise DataError(f"{panel.name}: column 'scenario' is also a result's of --what-if; rename it")
 
 
-def _pairs(base: Forecast, changed: Forecast) -> Iterator[tuple[Forecast, Forecast]]:
-    """Yields both forecasts of neighbouring series: their paths are drawn a block at a time."""
-    for start in range(0, len(base.time), PATH_BLOCK):
-        yield base.between(start, start + PATH_BLOCK), changed.between(start, start + PATH_BLOCK)
-
-
 def _differences(whole: Forecast, other: Forecast, samples: int, seed: int) -> Iterator[Forecast]:
     """Yields the differences of neighbouring series, with their paths."""
     levels = whole.levels + further_levels(whole.columns, whole.levels)
     fitted = len(whole.levels)
-    for base, changed in _pairs(whole, other):
+    for base, changed in zip(whole.blocks(), other.blocks(), strict=True):
         paths = changed.draw(samples, seed) - base.draw(samples, seed)  # [N, S, H, C]
         quantiles = np.moveaxis(np.quantile(paths, levels, axis=1), 0, -1)  # [N, H, C, Q]
         both = zip(base.status, changed.status, strict=True)

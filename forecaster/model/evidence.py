@@ -17,6 +17,7 @@ S step of the season.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
@@ -80,6 +81,12 @@ class Evidence:
     def tensors(self) -> dict[str, Tensor]:
         """Returns all fields by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def joined(cls, parts: Sequence[Evidence]) -> Evidence:
+        """Returns the rows of all parts, one after the other."""
+        tensors = [part.tensors() for part in parts]
+        return cls(**{name: torch.cat([one[name] for one in tensors]) for name in tensors[0]})
 
     def at(self, rows: Tensor | slice) -> Evidence:
         """Returns the evidence of some rows, by their numbers or a mask."""

@@ -200,7 +200,7 @@ def test_mint_is_the_default_up_to_2000_nodes(monkeypatch):
 
 def test_blocks_of_series_change_no_number(monkeypatch):
     whole = forecast().hierarchy(SPEC).to_polars()
-    monkeypatch.setattr(module, "PATH_BLOCK", 2)
+    monkeypatch.setattr("forecaster.forecast.forecast.PATH_BLOCK", 2)
     assert_frame_equal(forecast().hierarchy(SPEC).to_polars(), whole, rel_tol=1e-9)
 
 

@@ -138,6 +138,8 @@ def after_steps(
     for step in range(max(steps) + 1):
         if step in steps:
             kept.append(copy.deepcopy(attention).requires_grad_(False))
+        if step == max(steps):
+            break
         drawn = random.choice(len(rows.truth), min(_BATCH, len(rows.truth)), replace=False)
         some = rows.at(torch.from_numpy(drawn))
         loss = row_losses(_quantiles(attention, some), some.evidence, some.truth)
@@ -211,9 +213,8 @@ def _near(distance: Tensor) -> Tensor:
 
 
 def _joined(parts: Sequence[TuningRows]) -> TuningRows:
-    evidences = [part.evidence.tensors() for part in parts]
     return TuningRows(
-        Evidence(**{name: torch.cat([one[name] for one in evidences]) for name in evidences[0]}),
+        Evidence.joined([part.evidence for part in parts]),
         Attended(*map(torch.cat, zip(*(part.attended for part in parts), strict=True))),
         Lead(*map(torch.cat, zip(*(part.lead for part in parts), strict=True))),
         torch.cat([part.truth for part in parts]),

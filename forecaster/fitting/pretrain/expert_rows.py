@@ -86,8 +86,8 @@ class ExpertRows(NamedTuple):
 
 def joined(parts: Sequence[ExpertRows]) -> ExpertRows:
     """Returns the rows of some tables, one after the other."""
-    tables = [to_tensors(rows) for rows in parts]
-    return from_tensors({name: torch.cat([table[name] for table in tables]) for name in tables[0]})
+    evidence = Evidence.joined([rows.evidence for rows in parts])
+    return ExpertRows(evidence, torch.cat([rows.truth for rows in parts]))
 
 
 def to_tensors(rows: ExpertRows) -> dict[str, Tensor]:
