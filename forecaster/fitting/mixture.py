@@ -27,6 +27,7 @@ from forecaster.windows.streams import WindowSequence
 
 NETWORK_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _GAIN = 0.002  # of the loss; less is not worth more of the part that may have memorised
+_CAUTION = 0.5  # standard errors that a change from the first choice costs
 _CHANNEL_GAIN = 0.01  # of the loss, for a weight of one channel alone
 _CHANNEL_ERRORS = 2.0  # standard errors, for the same
 _MOST_NUMBERS = 1 << 21  # quantiles of a member at hand; more windows would choose the same
@@ -114,7 +115,7 @@ def _network_weights(network: Network, store: WindowStore, split: Split) -> list
             loss = loss.masked_fill(target.isnan(), 0.0)
             losses[number].index_add_(0, column.flatten(), loss.sum(dim=1).flatten().double())
     by_channel = losses.unflatten(1, (count, channels))  # [S, G, C]
-    common = smallest_weight(by_channel.sum(dim=2))
+    common = least_loss(by_channel.sum(dim=2))
     numbers_chosen = [common]  # of all channels together, then of each
     if channels == 1:
         numbers_chosen.append(common)
@@ -134,20 +135,20 @@ def _channel_weight(losses: Float[Tensor, "S G"], common: int) -> int:
     return best if gain.sum() > least else common
 
 
-def smallest_weight(losses: Float[Tensor, "S G"]) -> int:
-    """Returns the first weight whose loss is within 0.2 %, or a standard error, of the least.
+def least_loss(losses: Float[Tensor, "S G"]) -> int:
+    """Returns the choice of least loss, where leaving the first one costs half a standard error of the change:
 
-    The error is of the difference, over stretches that are independent but for their borders; a single
-    stretch is no evidence, and takes the first weight. Source: the one-standard-error rule of Breiman,
-    Friedman, Olshen and Stone, "Classification and regression trees" (1984).
+        cost_s = Σ_g L_sg + ½·√G·std_g(L_sg − L_0g)
+
+    The first choice whose cost is within 0.2 % of the least. Stretches of time are independent but for their
+    borders; a single one is no evidence, and keeps the first choice.
     """
-    total = losses.sum(dim=1)
-    excess = losses - losses[total.argmin()]
     count = losses.shape[1]
-    chance = torch.full_like(total, torch.inf)
-    if count > 1:
-        chance = excess.std(dim=1) * count**0.5
-    is_close = excess.sum(dim=1) <= torch.maximum(_GAIN * total.min(), chance)
+    if count == 1:
+        return 0
+    chance = (losses - losses[0]).std(dim=1) * count**0.5
+    cost = losses.sum(dim=1) + _CAUTION * chance
+    is_close = cost <= (1 + _GAIN) * cost.min()
     return int(is_close.int().argmax())
 
 
