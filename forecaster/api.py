@@ -750,6 +750,8 @@ def compare(
     reconcile: options.Reconcile = None,
     covariates: options.Covariates = None,
     only: options.Scored = None,
+    levels: options.Levels = None,
+    quantiles: options.Quantiles = None,
     quiet: options.Quiet = False,
     tracking: options.Tracking = True,
     name: options.Name = None,
@@ -777,8 +779,12 @@ def compare(
         stride=stride,
         gap=gap,
         others=others,
+        hierarchy=hierarchy,
+        reconcile=reconcile,
         covariates=covariates,
         only=only,
+        levels=levels,
+        quantiles=quantiles,
         quiet=quiet,
         tracking=tracking,
         name=name,
@@ -824,6 +830,8 @@ def score(
         if MODEL not in given:
             raise ConfigError(f"forecasts: expected one named {MODEL}, found {', '.join(given)}")
     else:
+        if not all(isinstance(one, str | Path) for one in forecasts):
+            raise ConfigError(f"forecasts: expected frames by name, one of them {MODEL}, found a list")
         given = {MODEL: forecasts[0]} | _others(forecasts[1:]) if forecasts else {}
     if not given:
         raise ConfigError("forecasts: expected a table, found none")

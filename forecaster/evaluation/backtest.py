@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from forecaster.arguments import typed
+from forecaster.config import Config, DataConfig, TargetConfig
 from forecaster.errors import ConfigError, DataError, nearest
 from forecaster.evaluation.bootstrap import LEVEL, Skill, paired_skills
 from forecaster.evaluation.comparison import (
@@ -65,9 +66,8 @@ if TYPE_CHECKING:
 Int64 = NDArray[np.int64]
 Axis = Literal["series", "lead", "cutoff", "channel"]
 
-Quantiles = Mapping[str, NDArray[np.float64]]
 ForecastsByModel = Mapping[str, Forecast]
-"""Forecasts of all series at one cutoff: "forecaster", and all beside it but seasonal naive."""
+"""Forecasts of all series at one cutoff; seasonal naive is added where they are scored."""
 
 NO_FORECAST = "no forecast"
 """Status of a row of another model than "forecaster" that has none, as without history."""
@@ -92,8 +92,8 @@ class Backtest(Result):
     """By model, the sums behind the scores; windows in the order of `forecasts`."""
     scales: Scales
     """Denominators of the scaled metrics of these windows."""
-    baselines: tuple[Quantiles, ...]
-    """Beside each of `forecasts`, by baseline: [N, H, C, Q] data units; NaN = no forecast."""
+    beside: tuple[ForecastsByModel, ...]
+    """Beside each of `forecasts`, by model."""
     seconds: dict[str, float]
     """By model, of its fits and forecasts, where measured."""
     report_context: ReportContext | None = None
@@ -112,12 +112,17 @@ class Backtest(Result):
         return self.forecasts[0].panel
 
     @property
+    def baselines(self) -> tuple[dict[str, NDArray[np.float64]], ...]:
+        """Beside each of `forecasts`, by model: [N, H, C, Q] data units; NaN = no forecast."""
+        return tuple({name: own.quantiles for name, own in beside.items()} for beside in self.beside)
+
+    @property
     def rows(self) -> PolarsFrame:
         """A polars frame with a row per (cutoff, model, series, channel, lead)."""
         parts = [
-            _rows_of(name, forecast, quantiles)
-            for forecast, beside in zip(self.forecasts, self.baselines, strict=True)
-            for name, quantiles in {MODEL: forecast.quantiles, **beside}.items()
+            _rows_of(name, own)
+            for forecast, beside in zip(self.forecasts, self.beside, strict=True)
+            for name, own in {MODEL: forecast, **beside}.items()
         ]
         return reduce(lambda above, below: above.vstack(below), parts)
 
@@ -263,19 +268,27 @@ class Backtest(Result):
         for name in better:
             if words := fit_words(name):
                 verb, *settings = words
-                known = self.panel.schema.known
-                settings += ["--known", ",".join(known)] if known else []
-                words = [
-                    "forecaster",
-                    verb,
-                    self.panel.name,
-                    *settings,
-                    "--out",
-                    "PATH" + ".csv" * (verb == "predict"),
-                ]
+                out = "PATH.csv" if verb == "predict" else "PATH"
+                words = ["forecaster", verb, self.panel.name, *settings, *self._reading(), "--out", out]
                 horizon = self.forecasts[0].time.shape[1]
                 return f"; {name} is made by: {shlex.join(words)} --horizon {horizon}"
         return ""
+
+    def _reading(self) -> list[str]:
+        """The flags that read the table and bound its target as the model of this backtest did."""
+        artifact = self.forecasts[0].artifact
+        config = (artifact and artifact.request) or Config()
+        given = {**dict(config.data), **dict(config.target)}
+        given["known"] = self.panel.schema.as_read.known
+        usual = {**dict(DataConfig()), **dict(TargetConfig())}
+        flags = []
+        for name, value in given.items():
+            if value == usual[name]:
+                continue
+            flags.append(f"--{name.replace('_', '-')}")
+            if value is not True:
+                flags.append(",".join(map(str, value)) if isinstance(value, tuple) else str(value))
+        return flags
 
     @typed
     def report(self, path: str | Path) -> None:
@@ -375,29 +388,36 @@ class _ForecastStorage:
         self._cutoffs, self._kept = cutoffs, 0
         self._arrays: dict[str, NDArray[Any]] = {}
 
-    def keep(self, forecast: Forecast, beside: Quantiles) -> tuple[Forecast, Quantiles]:
+    def keep(self, forecast: Forecast, beside: ForecastsByModel) -> tuple[Forecast, ForecastsByModel]:
         if forecast.quantiles.nbytes * (1 + len(beside)) * self._cutoffs <= _RAM_BYTES:
             return forecast, beside
 
-        def moved(name: str, own: NDArray[Any]) -> NDArray[Any]:
-            if name not in self._arrays:
-                self._arrays[name] = empty_mapped((self._cutoffs, *own.shape), own.dtype)
-            kept: NDArray[Any] = self._arrays[name][self._kept]
-            kept[...] = own
-            return kept
+        def moved(name: str, own: Forecast, parts: Sequence[str]) -> dict[str, Any]:
+            return {part: self._moved(f"{part} of {name}", getattr(own, part)) for part in parts}
 
-        names = ["quantiles", "actual", "time", *["further"] * (forecast.further is not None)]
-        own: dict[str, Any] = {name: moved(name, getattr(forecast, name)) for name in names}
-        beside = {name: moved(f"of {name}", one) for name, one in beside.items()}
+        predicted = ("quantiles", "further", "mean")
+        forecast = replace(forecast, **moved(MODEL, forecast, (*predicted, "actual", "time")))
+        beside = {
+            name: replace(forecast, **moved(name, own, predicted)) for name, own in beside.items()
+        }
         self._kept += 1
-        return replace(forecast, **own), beside
+        return forecast, beside
+
+    def _moved(self, name: str, cells: NDArray[Any] | None) -> NDArray[Any] | None:
+        if cells is None:
+            return None
+        if name not in self._arrays:
+            self._arrays[name] = empty_mapped((self._cutoffs, *cells.shape), cells.dtype)
+        kept: NDArray[Any] = self._arrays[name][self._kept]
+        kept[...] = cells
+        return kept
 
 
 class _Part(NamedTuple):
     tallies: dict[str, Tally]
     scales: Scales
-    kept: list[tuple[Forecast, Quantiles]]
-    """The model's forecasts, each with what the other models forecast."""
+    kept: list[tuple[Forecast, ForecastsByModel]]
+    """The model's forecasts, each with those of the other models."""
     seconds: float
     """Of seasonal naive."""
 
@@ -412,57 +432,69 @@ def _tally_parts(made: Sequence[ForecastsByModel]) -> Iterator[_Part]:
         actual = np.concatenate([actual_of(one) for one in model])
         rows = panel.rows_until(cutoff, series) - 1
         naive, scales, seconds = seasonal_naive_at(panel, series, rows, horizon, levels)
-        quantiles = {name: np.concatenate([one[name].quantiles for one in some]) for name in some[0]}
+        ends = np.cumsum([len(one.series) for one in model])
+        each = np.split(naive, ends[:-1])
+        by_name = {MODEL: model, NAIVE: [*map(other_forecast, model, each)]}
+        by_name |= {name: [one[name] for one in some] for name in some[0] if name != MODEL}
+        quantiles = {
+            name: np.concatenate([one.quantiles for one in own]) for name, own in by_name.items()
+        }
         paths = None if model[0].paths is None else np.concatenate([one.paths for one in model])
-        ordered = {MODEL: quantiles.pop(MODEL), NAIVE: naive, **quantiles}
-        tallies = tally_models(actual, ordered, levels, scales, paths)
+        tallies = tally_models(actual, quantiles, levels, scales, paths)
         if columns := model[0].columns:
-            shared = shared_actual(actual, ordered)
-            further = {name: _further(model[0], fitted) for name, fitted in ordered.items()}
-            further[MODEL] = np.concatenate([one.further for one in model if one.further is not None])
-            for name, fitted in ordered.items():
-                every = np.concatenate([fitted, further[name]], axis=-1)
+            shared = shared_actual(actual, quantiles)
+            for name, own in by_name.items():
+                further = np.concatenate([one.further for one in own if one.further is not None])
+                every = np.concatenate([quantiles[name], further], axis=-1)
                 shares = asked_shares(shared, every, levels, columns)
                 shares = {key: np.where(np.isnan(shared), 0.0, cells) for key, cells in shares.items()}
                 tallies[name] = tallies[name].with_shares(shares)
-        del ordered[MODEL]
-        kept: list[tuple[Forecast, Quantiles]] = []
-        end = 0
-        for one in model:
-            own = slice(end, end := end + len(one.series))
-            # Sample paths are many times as large as quantiles, and are scored by now.
-            kept.append((replace(one, paths=None), {name: q[own] for name, q in ordered.items()}))
-        yield _Part(tallies, scales, kept, seconds)
+        # Sample paths are many times as large as quantiles, and are scored by now.
+        kept = [replace(one, paths=None) for one in model]
+        others = [
+            {
+                name: replace(one, quantiles=own.quantiles, further=own.further, mean=own.mean)
+                for name, own in zip(by_name, beside_one, strict=True)
+                if name != MODEL
+            }
+            for one, *beside_one in zip(kept, *by_name.values(), strict=True)
+        ]
+        yield _Part(tallies, scales, [*zip(kept, others, strict=True)], seconds)
 
 
-def _rows_of(name: str, forecast: Forecast, quantiles: NDArray[np.float64]) -> PolarsFrame:
+def other_forecast(forecast: Forecast, quantiles: Floats, further: Floats | None = None) -> Forecast:
+    """Returns quantiles of other origin at the windows of a forecast; the mean follows from them.
+
+    Args:
+        forecast: of the windows.
+        quantiles: [N, H, C, Q]
+        further: [N, H, C, F] at the levels of `further_levels`; those that are NaN follow from the quantiles.
+    """
+    cells, levels = torch.from_numpy(quantiles), forecast.levels
+    mean = None if forecast.mean is None else mean_of(cells, levels).numpy()
+    if forecast.columns:
+        wanted = further_levels(forecast.columns, levels)
+        found = at_levels(cells, levels, wanted).numpy()
+        further = found if further is None else np.where(np.isnan(further), found, further)
+    return replace(forecast, quantiles=quantiles, further=further, mean=mean, paths=None)
+
+
+def _rows_of(name: str, forecast: Forecast) -> PolarsFrame:
     """The rows of one model at a cutoff."""
     if name != MODEL:
-        middle = forecast.levels.index(0.5)
-        finite = np.isfinite(quantiles[..., middle]).any(axis=1).ravel()
+        finite = np.isfinite(forecast.median).any(axis=1).ravel()
         done = ("ok", COLD)
         why = [NO_FORECAST if without_levels(one) in done else one for one in forecast.status]
-        mean = None
-        if forecast.mean is not None:
-            mean = mean_of(torch.from_numpy(quantiles), forecast.levels).numpy()
-        status = tuple(np.where(finite, "ok", why).tolist())
-        further = None if forecast.further is None else _further(forecast, quantiles)
-        forecast = replace(forecast, quantiles=quantiles, further=further, mean=mean, status=status)
+        forecast = replace(forecast, status=tuple(np.where(finite, "ok", why).tolist()))
     rows = forecast.rows
     # A key of the caller may have the name.
     column = "model" if "model" not in rows.columns else "forecast_model"
     return frame_of({column: [name] * len(rows)}).hstack(rows.get_columns())
 
 
-def _further(forecast: Forecast, quantiles: Floats) -> Floats:
-    """[N, H, C, F] quantiles of a baseline at the further levels of a forecast."""
-    wanted = further_levels(forecast.columns, forecast.levels)
-    return at_levels(torch.from_numpy(quantiles), forecast.levels, wanted).numpy()
-
-
 def _combine(parts: Sequence[_Part]) -> Backtest:
     pairs = [pair for part in parts for pair in part.kept]
-    forecasts, baselines = (tuple(some) for some in zip(*pairs, strict=True))
+    forecasts, others = (tuple(some) for some in zip(*pairs, strict=True))
     tallies = {name: concatenate([part.tallies[name] for part in parts]) for name in parts[0].tallies}
     skills = skills_over(NAIVE, forecasts, tallies)
     scores: dict[str, Scores] = {}
@@ -474,7 +506,7 @@ def _combine(parts: Sequence[_Part]) -> Backtest:
     scored = int(tallies[MODEL].windows["cells"].sum())
     unscored = sum(map(cells_of, forecasts)) - scored
     seconds = {NAIVE: sum(part.seconds for part in parts)}
-    return Backtest(forecasts, scores, scored, unscored, tallies, scales, baselines, seconds)
+    return Backtest(forecasts, scores, scored, unscored, tallies, scales, others, seconds)
 
 
 def skills_over(

@@ -12,9 +12,16 @@ import numpy as np
 
 from forecaster.config import ModelConfig
 from forecaster.errors import ConfigError, DataError
-from forecaster.evaluation.backtest import NO_FORECAST, Backtest, actual_of, score_forecasts
-from forecaster.evaluation.comparison import EXPERT_OF, MODEL
+from forecaster.evaluation.backtest import (
+    NO_FORECAST,
+    Backtest,
+    actual_of,
+    other_forecast,
+    score_forecasts,
+)
+from forecaster.evaluation.comparison import EXPERT_OF, MODEL, shared_actual
 from forecaster.evaluation.error_scales import Floats
+from forecaster.forecast.bands import further_levels
 from forecaster.forecast.forecast import Forecast
 from forecaster.panel.findings import Finding
 from forecaster.panel.forecast_rows import OtherForecasts
@@ -54,12 +61,13 @@ class OtherModel:
 
     def beside(self, forecast: Forecast) -> Forecast:
         """Returns the same windows as forecast here, and counts their cells."""
-        quantiles = placed(self.rows, forecast)
-        median = quantiles[..., forecast.levels.index(0.5)]
-        scored = np.isfinite(actual_of(forecast)) & np.isfinite(forecast.median)
+        quantiles = placed(self.rows, forecast, forecast.levels)
+        further = placed(self.rows, forecast, further_levels(forecast.columns, forecast.levels))
+        actual = actual_of(forecast)
+        scored = np.isfinite(shared_actual(actual, {MODEL: forecast.quantiles}))
         self.cells += int(scored.sum())
-        self.given += int((scored & np.isfinite(median)).sum())
-        return replace(forecast, quantiles=quantiles, mean=None, paths=None)
+        self.given += int((scored & np.isfinite(shared_actual(actual, {self.name: quantiles}))).sum())
+        return other_forecast(forecast, quantiles, further)
 
     def finding(self) -> Finding:
         """Returns how many cells were forecast here: all models are scored on these alone.
@@ -80,15 +88,15 @@ class OtherModel:
         return Finding("warning", "others", text, advice, count=self.cells - self.given)
 
 
-def placed(rows: OtherForecasts, forecast: Forecast) -> Floats:
-    """[N, H, C, Q] rows at the cutoffs, times and levels of a forecast of all series; NaN where there is none."""
+def placed(rows: OtherForecasts, forecast: Forecast, levels: Sequence[float]) -> Floats:
+    """[N, H, C, Q] rows at the cutoffs and times of a forecast of all series; NaN where there is none."""
     at_cutoff = np.flatnonzero(rows.cutoff == forecast.cutoff[rows.series])
     same = forecast.time[rows.series[at_cutoff]] == rows.time[at_cutoff, None]  # [n, H]
     hit = same.any(axis=1)
     row, lead = at_cutoff[hit], same[hit].argmax(axis=1)
-    quantiles = np.full((*forecast.time.shape, forecast.panel.n_channels, len(forecast.levels)), np.nan)
+    quantiles = np.full((*forecast.time.shape, forecast.panel.n_channels, len(levels)), np.nan)
     places = {round(level, 9): place for place, level in enumerate(rows.levels)}
-    for number, level in enumerate(forecast.levels):
+    for number, level in enumerate(levels):
         if (place := places.get(round(level, 9))) is not None:
             quantiles[rows.series[row], lead, rows.channel[row], number] = rows.values[row, place]
     return quantiles
@@ -114,7 +122,12 @@ def score_others(panel: Panel, rows_by_name: Mapping[str, OtherForecasts]) -> Ba
     for cutoff in np.unique(rows.cutoff).tolist():
         forecast = _forecast_at(panel, rows, cutoff, levels)
         made.append({MODEL: forecast} | {other.name: other.beside(forecast) for other in others})
-    return replace(score_forecasts(made), notes=tuple(other.finding() for other in others))
+    backtest = replace(score_forecasts(made), notes=tuple(other.finding() for other in others))
+    if not backtest.scored:
+        raise DataError(
+            f"{rows.name}: none of its {len(rows.series):,} rows has an actual; compare its times with the table's"
+        )
+    return backtest
 
 
 def _forecast_at(
@@ -141,7 +154,7 @@ def _forecast_at(
         status=(),
         actual=actual.reshape(*time.shape, -1),
     )
-    quantiles = placed(rows, forecast)
+    quantiles = placed(rows, forecast, levels)
     given = np.isfinite(quantiles[..., levels.index(0.5)]).any(axis=1)  # [N, C]
     status = np.where(panel.present, np.where(given, "ok", NO_FORECAST), "")
     return replace(forecast, quantiles=quantiles, status=tuple(status.ravel().tolist()))

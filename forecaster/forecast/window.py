@@ -176,7 +176,7 @@ def locate_leads(panel: Panel, artifact: Artifact, window: ForecastWindow) -> Le
     if window.fill is not None:
         panel = filled(panel, rows, at, window.fill)
     if window.changes:
-        panel = changed(panel, rows, window.changes)
+        panel = changed(panel, rows[:, : window.horizon], window.changes)
     usable, reasons = _usable(panel, at, artifact.context_length)
     first = panel.first_observed
     cold = ((first < 0) | (first > at)) & (rows >= 0).all(axis=1) & artifact.ensemble.forecasts_cold

@@ -64,7 +64,7 @@ def read_others(source: object, panel: Panel) -> OtherForecasts:
     schema = panel.schema
     table = read_table(source, DataConfig(time=schema.time))
     time, columns = schema.time or "time", table.frame.columns
-    index, levels = _index(panel), _levels(columns)
+    index, levels = _index(panel, columns), _levels(columns, table.name)
     keys = index.columns[:-2]
     wanted = [*keys, time, "forecast"]
     if "cutoff" not in columns and "lead" not in columns:
@@ -111,27 +111,33 @@ def read_others(source: object, panel: Panel) -> OtherForecasts:
     )
 
 
-def _index(panel: Panel) -> pl.DataFrame:
-    """The key columns of each series and channel, and last the numbers of both."""
+def _index(panel: Panel, columns: list[str]) -> pl.DataFrame:
+    """The key columns of each series and channel, `channel` where rows need or have it, and last the numbers."""
     schema, channels = panel.schema, panel.n_channels
     series = np.repeat(np.arange(panel.n_series), channels)
     channel = np.tile(np.arange(channels), panel.n_series)
     keys = panel.ids(series, channel)
-    if channels > 1 and not schema.pivots:
+    named = "channel" in columns and "channel" not in schema.key_columns
+    if (channels > 1 or named) and not schema.pivots:
         keys.append(pl.Series("channel", np.array(schema.target, dtype=object)[channel], pl.String))
     return pl.DataFrame([*keys, pl.Series(_SERIES, series), pl.Series(_CHANNEL, channel)])
 
 
-def _levels(columns: list[str]) -> dict[float, str]:
+def _levels(columns: list[str], name: str) -> dict[float, str]:
     """The column of each quantile level: q0.1, or the edges of a band in percent, lo-80 and hi-80."""
-    found = {}
-    for name in columns:
-        if quantile := _QUANTILE.fullmatch(name):
-            found[float(quantile[1])] = name
-        elif edge := _EDGE.fullmatch(name):
+    found: dict[float, str] = {}
+    for column in columns:
+        if quantile := _QUANTILE.fullmatch(column):
+            level = float(quantile[1])
+        elif edge := _EDGE.fullmatch(column):
             tail = (1 - float(edge[2]) / 100) / 2
-            found[round(tail if edge[1] == "lo" else 1 - tail, 9)] = name
-    return {level: name for level, name in found.items() if 0 < level < 1} | {0.5: "forecast"}
+            level = round(tail if edge[1] == "lo" else 1 - tail, 9)
+        else:
+            continue
+        if (other := found.setdefault(level, column)) != column:
+            text = f"{name}: the columns '{other}' and '{column}' are one quantile"
+            raise fault("quantiles", text, "keep one of them")
+    return {level: column for level, column in found.items() if 0 < level < 1} | {0.5: "forecast"}
 
 
 def _located(table: Table, panel: Panel, times: Ints) -> tuple[Ints, Ints]:

@@ -80,8 +80,15 @@ class Change:
         if self.sign:
             amount = self.amount if values.dtype == object else self.number
             return np.asarray(_SIGNS[self.sign](values, amount))
-        found = np.broadcast_to(np.asarray(self.amount(values.copy()), values.dtype), values.shape)
-        if values.dtype != object and not (np.isfinite(found) | np.isnan(values)).all():
+        found = np.asarray(self.amount(values.copy()))
+        kind = "words" if values.dtype == object else "numbers"
+        try:
+            found = np.broadcast_to(found.astype(values.dtype), values.shape)
+        except ValueError:
+            raise ConfigError(
+                f"--what-if {self}: expected {values.size} {kind}, found {found!r} of shape {found.shape}"
+            ) from None
+        if kind == "numbers" and not (np.isfinite(found) | np.isnan(values)).all():
             raise ConfigError(f"--what-if {self}: expected finite numbers from it, found {found}")
         return found
 
@@ -137,7 +144,12 @@ def changed(panel: Panel, rows: Ints, changes: Sequence[Change]) -> Panel:
                     continue
                 words = change.of(_words(panel, name)[cells[own, column] - 1])
                 code = {word: code for code, word in enumerate(panel.schema.categories[name], start=1)}
-                cells[own, column] = [code.get(word, MISSING if word is None else 0) for word in words]
+                if unknown := {*words} - {None, *code}:
+                    found = ", ".join(sorted(map(str, unknown)))
+                    raise ConfigError(
+                        f"--what-if {change}: expected words of {', '.join(code)}, found {found}"
+                    )
+                cells[own, column] = [code.get(word, MISSING) for word in words]
     return panel
 
 
@@ -177,6 +189,8 @@ def filled(panel: Panel, rows: Ints, cutoff: Ints, how: str) -> Panel:
 
 def check_fill(panel: Panel, how: str | None) -> None:
     """Raises a ConfigError where a table has no season that values could be of."""
+    if how not in (None, "last", "seasonal", "mean"):
+        raise ConfigError(f"--fill-known {how}: expected last, seasonal or mean")
     if how == "seasonal" and (panel.calendar.season_length < 2 or not panel.regular):
         why = "has no season" if panel.regular else "is irregular"
         raise ConfigError(f"--fill-known seasonal: {panel.name} {why}; expected last or mean")

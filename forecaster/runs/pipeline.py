@@ -542,7 +542,7 @@ class _Refits:
             ) from error
         bars, stages = _bars(self.console, trains_network(plan, split)), StageReporter(self.console)
         context = TrainingContext(callbacks=bars, reporter=stages, errors=False)
-        return fit_panel(seen, plan, split, context)
+        return replace(fit_panel(seen, plan, split, context), request=config)
 
     def _contenders(self, seen: Panel, cutoff: int) -> dict[str, Artifact]:
         """The presets fitted to the same rows, the experts of the table, and each of them alone."""

@@ -81,3 +81,10 @@ def test_the_shell_prints_levels_and_refuses_what_is_no_hierarchy(tmp_path):
         assert result.exit_code and said in f"{result.output}{result.exception}"
     with pytest.raises(fc.ConfigError, match="by_level: expected a backtest with a hierarchy"):
         _ = fc.backtest(sales(), 5, windows=2, fit=False, quiet=True).by_level
+
+
+def test_a_leaderboard_scores_a_hierarchy_and_asked_levels_too():
+    options = {"windows": 1, "experts": ["naive", "drift"], "quiet": True, "tracking": False}
+    board = fc.compare(sales(), 5, hierarchy="region", reconcile="wls", levels=95, **options)
+    assert board.by_level["level"].to_list() == ["total", "region", "store"]
+    assert "coverage_95" in board.summary.columns

@@ -69,6 +69,27 @@ def test_asked_levels_are_scored_where_forecasts_have_the_levels_they_follow_fro
     assert scores["mine"]["coverage_95"] > 0.8 and np.isnan(scores["point"]["coverage_95"])
 
 
+def test_the_asked_bands_of_other_forecasts_are_their_own():
+    options = {"windows": 3, "fit": False, "tracking": False, "quiet": True, "levels": [95]}
+    bands = {"lo-95": pl.col("q0.1") - 0.01, "hi-95": pl.col("q0.9") + 0.01}
+    others = {"all": _rows(**bands), "alone": _rows(**bands).drop(LEVELS)}
+    backtest = fc.backtest(tiny.plain(), 7, others=others, **options)
+    actual = backtest.frame.filter(model=MODEL)["actual"]
+    inside = actual.is_between(others["all"]["lo-95"], others["all"]["hi-95"]).mean()
+    for name, rows in others.items():
+        assert backtest.scores[name]["coverage_95"] == pytest.approx(inside) and inside < 0.9
+        found = backtest.frame.filter(model=name).select("lo-95", "hi-95")
+        np.testing.assert_allclose(found, rows.select("lo-95", "hi-95"))
+
+
+def test_a_cell_without_one_of_the_quantiles_counts_as_one_without_a_forecast():
+    rows = _rows().with_columns(
+        pl.when(pl.int_range(63) == 3).then(None).otherwise("q0.3").alias("q0.3")
+    )
+    backtest = _beside(mine=rows)
+    assert backtest.scored == 62 and backtest.findings[0].text == "mine forecasts 62 of 63 cells"
+
+
 def test_all_models_are_scored_on_the_cells_that_all_forecast_and_the_counts_are_said():
     some = _rows().filter((pl.col("store") != "b") | (pl.col("date") != tiny.day(95)))
     far = some.head(2).with_columns(store=pl.lit("x"))
@@ -95,6 +116,14 @@ def test_all_models_are_scored_on_the_cells_that_all_forecast_and_the_counts_are
         (lambda rows: rows.with_columns(lead=pl.lit(9)), "as many steps as `lead` says"),
         (lambda rows: rows.with_columns(lead=pl.lit(0.5)), "whole steps from 1"),
         (lambda rows: rows.with_columns(pl.lit("many").alias("q0.1")), "expected numbers"),
+        (
+            lambda rows: rows.with_columns(pl.col("q0.1").alias("lo-80")),
+            "columns 'q0.1' and 'lo-80' are one quantile",
+        ),
+        (
+            lambda rows: rows.with_columns(channel=pl.lit("visitors")),
+            "none of its 63 rows is of a series",
+        ),
         (lambda rows: rows.rename({"q0.1": "q0.9", "q0.9": "q0.1"}), "quantiles that rise"),
         (
             lambda rows: rows.with_columns(pl.col("cutoff", "date") - timedelta(1)),
@@ -179,6 +208,10 @@ def test_scoring_without_a_name_or_in_vain_is_refused():
     with pytest.raises(fc.DataError, match="b forecasts 0 of 63 cells"):
         later = _rows().with_columns(pl.col("cutoff", "date") - timedelta(1))
         fc.score({MODEL: _rows(), "b": later}, tiny.plain())
+    with pytest.raises(fc.DataError, match="none of its 63 rows has an actual"):
+        fc.score(_rows().with_columns(pl.col("cutoff", "date") + timedelta(400)), tiny.plain())
+    with pytest.raises(fc.ConfigError, match="forecasts: expected frames by name"):
+        fc.score([_rows(), _rows()], tiny.plain())
 
 
 # What is fitted

@@ -136,6 +136,22 @@ def test_a_backtest_scores_the_bands_that_were_asked_for():
     assert "coverage_95" in found.by("lead").columns
 
 
+def test_rows_of_a_backtest_have_the_bands_and_mean_that_each_model_forecasts():
+    """Of experts alone too: within the bounds, whole, and as their own models say."""
+    table = tiny.plain().with_columns((pl.col("sales") - 9).clip(0).round())
+    target = {"target": {"lower": 0, "integer": True}, "tracking": {"enabled": False}}
+    found = fc.backtest(table, 7, 1, fit=False, quiet=True, config=target, levels=[80, 99]).rows
+    past = table.filter(pl.col("date") < tiny.day(93))
+    for name, expert in (("naive", "naive"), ("drift", "drift"), ("ETS", "ets")):
+        alone = fc.fit(past, 7, experts=expert, quiet=True, config=target).predict(
+            past, levels=[80, 99]
+        )
+        columns = ["forecast", "mean", "lo-80", "hi-80", "lo-99", "hi-99"]
+        rows = found.filter(pl.col("model") == name).select(columns)
+        assert_frame_equal(rows, alone.rows.select(columns), rel_tol=1e-6)
+        assert (rows["lo-99"] >= 0).all() and (rows["hi-99"] % 1 == 0).all()
+
+
 def counts(rows, shops=200):
     """Daily counts, nine tenths of them 0."""
     random = np.random.default_rng(0)

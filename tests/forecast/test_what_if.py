@@ -162,6 +162,34 @@ def test_functions_see_the_known_numbers_or_words_of_one_series_in_order_of_time
         model().what_if(shop(), ahead(), {"price": lambda price: price + np.inf})
 
 
+def test_a_function_sees_the_leads_that_are_forecast_alone_and_equals_its_sign():
+    seen = []
+    far = pl.concat([ahead(), ahead().with_columns(pl.col("date") + timedelta(7))])
+    found = model().what_if(
+        shop(), far, {"price": lambda price: seen.append(price) or price * 0.9}, horizon=3
+    )
+    assert [one.tolist() for one in seen] == [ahead()["price"].to_list()[:3]] * 3
+    assert_frame_equal(
+        found.to_polars(), model().what_if(shop(), far, "price*0.9", horizon=3).to_polars()
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"price": lambda price: price[:3]}, r"price: a function: expected 7 numbers, found .*\(3,\)"),
+        ({"price": lambda price: "low"}, "price: a function: expected 7 numbers, found"),
+        (
+            {"offer": lambda words: ["free"] * 7},
+            "offer: a function: expected words of half, none, two-4",
+        ),
+    ],
+)
+def test_what_a_function_may_not_return_is_refused(change, said):
+    with pytest.raises(fc.ConfigError, match=said):
+        model().what_if(shop(), ahead(), change)
+
+
 @pytest.mark.parametrize(
     ("text", "change"),
     [
@@ -271,6 +299,8 @@ def test_what_lacks_a_future_names_the_option_and_a_table_without_season_refuses
     with pytest.raises(fc.ConfigError, match="has no season; expected last or mean"):
         fc.predict(table, 3, fill_known="seasonal", **options)
     assert fc.predict(table, 3, fill_known="last", **options).report.startswith("3 series")
+    with pytest.raises(fc.ConfigError, match="fill_known=first: expected last, seasonal or mean"):
+        model().predict(shop(), fill_known="first")
 
 
 # The table to fill in

@@ -77,3 +77,27 @@ def test_the_verdict_names_the_command_that_makes_the_better_model():
     experts = {"ridge": "linear", "ETS": "ets", "seasonal naive": "seasonal_naive"}
     command = f"forecaster fit 'the polars frame' --experts {experts[ranked[0]]} --out PATH --horizon 7"
     assert f"; {ranked[0]} is made by: {command}" in backtest.verdict
+
+
+def test_the_command_of_the_better_model_reads_the_table_as_the_backtest_did(tmp_path, shell):
+    path = tmp_path / "shop.csv"
+    tiny.shop().rename({"date": "day"}).with_columns(booked=pl.col("day")).write_csv(path)
+    words = ["--target", "visitors", "--time", "day", "--series", "store", "--known", "price"]
+    options = [
+        *words,
+        "--set",
+        "target.lower=0",
+        "--experts",
+        "drift",
+        "--horizon",
+        "7",
+        "--windows",
+        "2",
+    ]
+    printed = shell("backtest", path, *options, "--no-tracking").out
+    command = printed.split("is made by: forecaster ")[1].split("\n")[0].split()
+    assert command[:1] == ["fit"] and "--lower" in command
+    command[command.index("PATH")] = str(tmp_path / "model")
+    assert shell(*command, "--no-tracking").code == 0
+    schema = fc.load(tmp_path / "model").artifact.schema
+    assert (schema.target, schema.time, schema.known) == (("visitors",), "day", ("price",))
