@@ -390,9 +390,17 @@ def predict(
     check_levels(levels, quantiles)
     bounds = bounds_of(lower, upper, integer)
     model, panel = without_fit(data, horizon, future, covariates, cutoff, only, bounds, data_options)
-    asked: dict[str, Any] = {"samples": samples, "seed": seed, "levels": levels, "quantiles": quantiles}
-    asked |= {"fill_known": fill_known}
-    return model.predict(panel, cutoff=cutoff, progress=progress, only=only, **asked)
+    return model.predict(
+        panel,
+        cutoff=cutoff,
+        progress=progress,
+        samples=samples,
+        seed=seed,
+        only=only,
+        levels=levels,
+        quantiles=quantiles,
+        fill_known=fill_known,
+    )
 
 
 @public
@@ -432,8 +440,18 @@ def what_if(
     check_levels(levels, quantiles)
     bounds = bounds_of(lower, upper, integer)
     model, panel = without_fit(data, horizon, future, covariates, cutoff, only, bounds, data_options)
-    asked: dict[str, Any] = {"samples": samples, "seed": seed, "levels": levels, "quantiles": quantiles}
-    return model.what_if(panel, None, changes, cutoff=cutoff, only=only, fill_known=fill_known, **asked)
+    return model.what_if(
+        panel,
+        None,
+        changes,
+        cutoff=cutoff,
+        samples=samples,
+        seed=seed,
+        only=only,
+        levels=levels,
+        quantiles=quantiles,
+        fill_known=fill_known,
+    )
 
 
 @public

@@ -505,6 +505,8 @@ class ModelPlan(NetworkSettings):
     patch: _Steps
     decoder_patch: _Steps
     """Steps per token of the horizon: `patch`, or the whole of a shorter horizon."""
+    known_less_mean: bool = False
+    """Whether attention reads numbers known in advance less their mean in the context; not in older models."""
     pool: ExpertPlan = ExpertPlan()
     """The experts, and what they read."""
 

@@ -49,6 +49,7 @@ def first_plan(panel: Panel, config: Config, pool: ExpertPlan) -> Plan:
         attention_length=attention_length,
         patch=patch,
         decoder_patch=min(patch, horizon),
+        known_less_mean=panel.n_series > 1,
         pool=pool,
     )
     fit = config.fit.settled(

@@ -20,12 +20,13 @@ import numpy as np
 
 from forecaster.arguments import typed
 from forecaster.errors import DataError
-from forecaster.forecast.bands import further_levels
-from forecaster.forecast.forecast import Forecast, joined
+from forecaster.forecast.bands import further_levels, without_levels
+from forecaster.forecast.forecast import COLD, Forecast, joined
 from forecaster.forecast.result import Result
 from forecaster.forecast.totals import TotalRequest, Totals, totals_of
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import PolarsFrame
+from forecaster.panel.groups import check_results
 from forecaster.panel.known import Change, by_scenario
 from forecaster.panel.panel import Only, Panel
 
@@ -73,10 +74,10 @@ class WhatIf(Result, Generic[Kind]):
     @property
     def report(self) -> str:
         """One line: that of the base, the changes, and by how much they move the sum of the forecasts."""
-        before, by = (
-            float(np.nansum(part.median if part.mean is None else part.mean))
-            for part in (self.base, self.difference)
-        )
+        points = [
+            part.median if part.mean is None else part.mean for part in (self.base, self.difference)
+        ]
+        before, by = (float(np.nansum(cells)) for cells in points)
         moved = f"{by:+,.6g} in all, from {before:,.6g}" if by else "no forecast changes"
         return f"{self.base.report}; with {', '.join(map(str, self.changes))}: {moved}"
 
@@ -100,11 +101,15 @@ class WhatIf(Result, Generic[Kind]):
         def totals(parts: Iterator[Forecast]) -> Totals:
             return totals_of(self.panel, parts, request, self.samples, self.seed)
 
+        differences = _differences(self.base, self.changed, self.samples, self.seed)
         return WhatIf(
-            totals(self.base.blocks()),
-            totals(self.changed.blocks()),
-            totals(_differences(self.base, self.changed, self.samples, self.seed)),
-            *(self.changes, self.samples, self.seed, self.findings),
+            base=totals(self.base.blocks()),
+            changed=totals(self.changed.blocks()),
+            difference=totals(differences),
+            changes=self.changes,
+            samples=self.samples,
+            seed=self.seed,
+            findings=self.findings,
         )
 
     @typed
@@ -137,11 +142,11 @@ def compared(
 
 def check_names(panel: Panel, request: TotalRequest | None) -> None:
     """Raises where the result cannot have its columns, or a total not be made: see `TotalRequest.check`."""
-    if request is not None:
-        request.check(panel)
-    schema = panel.schema
-    own = {*schema.key_columns, *schema.time_parts, schema.time, *schema.target_columns}
-    if "scenario" in own | {*((request and request.by) or ())}:
+    check_results(panel, ["scenario"], "--what-if")
+    if request is None:
+        return
+    request.check(panel)
+    if "scenario" in (request.by or ()):
         raise DataError(f"{panel.name}: column 'scenario' is also a result's of --what-if; rename it")
 
 
@@ -152,12 +157,15 @@ def _differences(whole: Forecast, other: Forecast, samples: int, seed: int) -> I
     for base, changed in zip(whole.blocks(), other.blocks(), strict=True):
         paths = changed.draw(samples, seed) - base.draw(samples, seed)  # [N, S, H, C]
         quantiles = np.moveaxis(np.quantile(paths, levels, axis=1), 0, -1)  # [N, H, C, Q]
-        both = zip(base.status, changed.status, strict=True)
+        status = [
+            before if without_levels(before) not in ("ok", COLD) else after
+            for before, after in zip(base.status, changed.status, strict=True)
+        ]
         yield replace(
             base,
             quantiles=quantiles[..., :fitted],
             further=quantiles[..., fitted:] if base.columns else None,
             mean=None if base.mean is None or changed.mean is None else changed.mean - base.mean,
             paths=paths,
-            status=tuple(now if was == "ok" else was for was, now in both),
+            status=tuple(status),
         )

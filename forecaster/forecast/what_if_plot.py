@@ -40,21 +40,20 @@ def plot_what_if(found: WhatIf[Any], only: Only) -> Figure:
     figure, axes = panel_grid(2 * len(rows))
     order = np.argsort(found.base.levels)
     levels = tuple(found.base.levels[place] for place in order)
-    for (title, past, history, time, quantiles), *pair in zip(
-        rows, axes[::2], axes[1::2], strict=False
-    ):
+    changes = ", ".join(map(str, found.changes))
+    for row, left, right in zip(rows, axes[::2], axes[1::2], strict=False):
+        title, past, history, time, quantiles = row
         past, time = (axis_times(found.panel, part) for part in (past, time))
         base, changed, difference = (cells[:, order] for cells in quantiles)  # [H, Q]
-        left, right = pair
+        few = len(time) <= _MARKED
         left.plot(past, history, color=VALUES, linewidth=1.1, label="history")
         for cells, color, name in ((base, BAND, "base"), (changed, TRUTH, "what-if")):
-            marker = "o" if len(time) <= _MARKED else None
-            left.plot(time, cells[:, levels.index(0.5)], color=color, marker=marker, ms=3, label=name)
+            median = cells[:, levels.index(0.5)]
+            left.plot(time, median, color=color, marker="o" if few else None, ms=3, label=name)
         right.axhline(0.0, color=VALUES, linewidth=0.8)
         draw_band(right, time, difference, levels)
-        if len(time) <= _MARKED:
+        if few:
             right.vlines(time, difference[:, 0], difference[:, -1], color=BAND)
-        changes = ", ".join(map(str, found.changes))
         for axis, text in ((left, title), (right, f"difference: {changes}")):
             axis.set_title(text, **TITLE)
             tidy(axis, dates=not found.panel.calendar.integer)

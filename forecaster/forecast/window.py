@@ -11,12 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.errors import ConfigError, DataError, check_count, is_count
+from forecaster.errors import ConfigError, check_count, is_count
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.bands import Columns, Levels, asked_columns
 from forecaster.forecast.model_folder import check_leads
 from forecaster.model.size import check_work
 from forecaster.panel.arrays import blocks
+from forecaster.panel.groups import check_results
 from forecaster.panel.known import Change, changed, check_fill, filled
 from forecaster.panel.panel import MISSING, NO_TIME, Panel
 from forecaster.windows.index import Int64
@@ -92,12 +93,8 @@ def columns_for(panel: Panel, levels: Levels, quantiles: Levels, fitted: Sequenc
     """
     if levels is None and quantiles is None:
         return ()
-    columns, schema = asked_columns(levels, quantiles, fitted), panel.schema
-    own = {*schema.key_columns, *schema.time_parts, schema.time, *schema.target_columns}
-    if taken := [name for name, _ in columns if name in own]:
-        raise DataError(
-            f"{panel.name}: column '{taken[0]}' is also a result's with these levels; rename it"
-        )
+    columns = asked_columns(levels, quantiles, fitted)
+    check_results(panel, [name for name, _ in columns], "--levels, --quantiles")
     return columns
 
 

@@ -237,8 +237,21 @@ class Embedding(nn.Module):
     def _known(self, inputs: Inputs, future: bool) -> Covariates:
         span = self._span(future)
         observed, codes = inputs.known_observed[:, span], inputs.known_category[:, span]
-        numbers = self.known_scaler(inputs.known[:, span], observed)
+        known = inputs.known[:, span]
+        if self.config.known_less_mean:
+            # A price level of a store is in its target's level already: what moves the target is how far a
+            # price lies from it. Left in, promotion took the effect of the price on the demo (1.22 and .60).
+            known = known - self._known_level(inputs) + self.known_scaler.loc
+        numbers = self.known_scaler(known, observed)
         return Covariates(numbers, observed, codes, embedded(self.known_embedding, codes))
+
+    def _known_level(self, inputs: Inputs) -> Float[Tensor, "B 1 K"]:
+        """Returns the mean of known numbers in the context; that of the training rows where none is observed."""
+        context = slice(None, self.config.context_length)
+        observed = inputs.known_observed[:, context]
+        total = torch.where(observed, inputs.known[:, context], 0.0).sum(dim=1, keepdim=True)
+        count = observed.sum(dim=1, keepdim=True)
+        return torch.where(count > 0, total / count.clamp(min=1), self.known_scaler.loc)
 
     def _gap(self, inputs: Inputs, future: bool) -> list[Tensor]:
         """[B, T, 1] time since the row before, on irregular tables."""

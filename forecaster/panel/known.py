@@ -10,6 +10,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -130,27 +131,35 @@ def columns_of(schema: Schema, name: str) -> Names:
 
 
 def changed(panel: Panel, rows: Ints, changes: Sequence[Change]) -> Panel:
-    """Returns the panel with other known covariates in rows [N, L]; -1 = no row."""
+    """Returns the panel with other known covariates in rows [N, L]; -1 = no row.
+
+    Raises:
+        ConfigError: a function returns what is no number, or no category.
+    """
     panel = replace(panel, values=panel.values.copy(), codes=panel.codes.copy())
     for change in changes:
-        each = (
-            rows if not change.sign else rows.reshape(1, -1)
-        )  # a function sees the leads of one series
-        for name in columns_of(panel.schema, change.column):
+        # A function sees the leads of one series.
+        parts = rows.reshape(1, -1) if change.sign else rows
+        for name, part in product(columns_of(panel.schema, change.column), parts):
+            own = part[part >= 0]
             cells, column = _cells(panel, name)
-            for own in (part[part >= 0] for part in each):
-                if name not in panel.schema.categorical:
-                    cells[own, column] = change.of(cells[own, column])
-                    continue
+            if name in panel.schema.categorical:
                 words = change.of(_words(panel, name)[cells[own, column] - 1])
-                code = {word: code for code, word in enumerate(panel.schema.categories[name], start=1)}
-                if unknown := {*words} - {None, *code}:
-                    found = ", ".join(sorted(map(str, unknown)))
-                    raise ConfigError(
-                        f"--what-if {change}: expected words of {', '.join(code)}, found {found}"
-                    )
-                cells[own, column] = [code.get(word, MISSING) for word in words]
+                cells[own, column] = _codes(panel, name, words, change)
+            else:
+                cells[own, column] = change.of(cells[own, column])
     return panel
+
+
+def _codes(panel: Panel, name: str, words: NDArray[Any], change: Change) -> list[int]:
+    """Returns the code of each word of a category; none = missing."""
+    code = {word: number for number, word in enumerate(panel.schema.categories[name], start=1)}
+    unknown = sorted({str(word) for word in words if word is not None} - {*code})
+    if unknown:
+        raise ConfigError(
+            f"--what-if {change}: expected words of {', '.join(code)}, found {', '.join(unknown)}"
+        )
+    return [MISSING if word is None else code[str(word)] for word in words]
 
 
 def filled(panel: Panel, rows: Ints, cutoff: Ints, how: str) -> Panel:

@@ -92,6 +92,21 @@ def test_the_context_may_be_any_length_for_a_patch(patch):
     assert not torch.equal(network(replace(inputs, context=newest)), forecast)
 
 
+def test_only_the_distance_of_known_numbers_from_their_mean_in_the_context_counts_where_a_plan_says_so():
+    """Missing cells stay missing; without a value in the context the mean of training rows is taken away."""
+    for less_mean in (True, False):
+        network, inputs = make_network(EVERYTHING, known_less_mean=less_mean), make_inputs(EVERYTHING)
+        moved = replace(inputs, known=inputs.known + torch.tensor([3.0, -40.0]))
+        assert torch.allclose(network(moved), network(inputs), atol=1e-6) == less_mean
+    never = inputs.known.clone()
+    never[:, :CONTEXT] = torch.nan
+    unseen = replace(inputs, known=never, known_observed=~never.isnan())
+    network, usual = (
+        make_network(EVERYTHING, known_less_mean=less_mean) for less_mean in (True, False)
+    )
+    assert torch.equal(network(unseen), usual(unseen))
+
+
 def test_real_gaps_matter_on_an_irregular_panel():
     network, inputs = make_network(IRREGULAR), make_inputs(IRREGULAR)
     stretched = replace(inputs, elapsed=2 * inputs.elapsed)
