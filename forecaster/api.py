@@ -841,18 +841,15 @@ def score(
     from forecaster.panel.findings import check_paths
     from forecaster.panel.forecast_rows import read_others
 
-    if isinstance(forecasts, str | Path) or not isinstance(forecasts, Mapping | Sequence):
-        given: dict[str, object] = {MODEL: forecasts}
-    elif isinstance(forecasts, Mapping):
+    given: dict[str, object] = {MODEL: forecasts}
+    if isinstance(forecasts, Mapping):
         given = dict(forecasts)
-        if MODEL not in given:
-            raise ConfigError(f"forecasts: expected one named {MODEL}, found {', '.join(given)}")
-    else:
+    elif isinstance(forecasts, Sequence) and not isinstance(forecasts, str):
         if not all(isinstance(one, str | Path) for one in forecasts):
             raise ConfigError(f"forecasts: expected frames by name, one of them {MODEL}, found a list")
         given = {MODEL: forecasts[0]} | _others(forecasts[1:]) if forecasts else {}
-    if not given:
-        raise ConfigError("forecasts: expected a table, found none")
+    if MODEL not in given:
+        raise ConfigError(f"forecasts: expected one named {MODEL}, found {', '.join(given) or 'none'}")
     check_taken([name for name in given if name != MODEL], [])
     check_paths(actuals, *given.values())
     if season is not None:

@@ -34,12 +34,10 @@ from forecaster.evaluation.comparison import (
     fit_words,
     name_better_models,
     seasonal_naive_at,
-    shared_actual,
     tally_models,
 )
 from forecaster.evaluation.coverage import (
     Coverage,
-    asked_shares,
     coverage_interval,
     coverage_of,
     coverage_scores,
@@ -436,30 +434,29 @@ def _tally_parts(made: Sequence[ForecastsByModel]) -> Iterator[_Part]:
         each = np.split(naive, ends[:-1])
         by_name = {MODEL: model, NAIVE: [*map(other_forecast, model, each)]}
         by_name |= {name: [one[name] for one in some] for name in some[0] if name != MODEL}
-        quantiles = {
-            name: np.concatenate([one.quantiles for one in own]) for name, own in by_name.items()
-        }
+        quantiles = {name: np.concatenate([*map(_every, own)]) for name, own in by_name.items()}
         paths = None if model[0].paths is None else np.concatenate([one.paths for one in model])
-        tallies = tally_models(actual, quantiles, levels, scales, paths)
-        if columns := model[0].columns:
-            shared = shared_actual(actual, quantiles)
-            for name, own in by_name.items():
-                further = np.concatenate([one.further for one in own if one.further is not None])
-                every = np.concatenate([quantiles[name], further], axis=-1)
-                shares = asked_shares(shared, every, levels, columns)
-                shares = {key: np.where(np.isnan(shared), 0.0, cells) for key, cells in shares.items()}
-                tallies[name] = tallies[name].with_shares(shares)
+        tallies = tally_models(actual, quantiles, levels, scales, paths, model[0].columns)
         # Sample paths are many times as large as quantiles, and are scored by now.
         kept = [replace(one, paths=None) for one in model]
+        del by_name[MODEL]
         others = [
-            {
-                name: replace(one, quantiles=own.quantiles, further=own.further, mean=own.mean)
-                for name, own in zip(by_name, beside_one, strict=True)
-                if name != MODEL
-            }
-            for one, *beside_one in zip(kept, *by_name.values(), strict=True)
+            {name: _as_beside(one, own) for name, own in zip(by_name, models, strict=True)}
+            for one, *models in zip(kept, *by_name.values(), strict=True)
         ]
         yield _Part(tallies, scales, [*zip(kept, others, strict=True)], seconds)
+
+
+def _every(forecast: Forecast) -> Floats:
+    """[N, H, C, Q + F] the fitted quantiles and the further ones."""
+    if forecast.further is None:
+        return forecast.quantiles
+    return np.concatenate([forecast.quantiles, forecast.further], axis=-1)
+
+
+def _as_beside(forecast: Forecast, own: Forecast) -> Forecast:
+    """Returns what another model forecasts, without its panel and weights."""
+    return replace(forecast, quantiles=own.quantiles, further=own.further, mean=own.mean)
 
 
 def other_forecast(forecast: Forecast, quantiles: Floats, further: Floats | None = None) -> Forecast:

@@ -5,6 +5,7 @@ Axes: R node · H lead · C channel.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -26,38 +27,30 @@ def score_levels(forecasts: Iterable[Forecast], request: HierarchyRequest) -> di
         forecasts: of all series, with actuals.
         request: checked.
     """
-    sums: dict[str, Floats] = {}
+    sums: dict[tuple[str, str], Floats] = defaultdict(lambda: np.zeros(4))
     nodes: dict[str, int] = {}
     for forecast in forecasts:
         assert forecast.actual is not None
-        found, tree = hierarchy_of(forecast, request, samples=0), request.tree(forecast.panel)
-        panel = found.panel
-        leaves = forecast.actual
-        actual = np.concatenate(
-            [(tree.sums @ leaves.reshape(len(leaves), -1)).reshape(-1, *leaves.shape[1:]), leaves]
-        )
-        rows = panel.row_at(found.nodes.cutoff)
-        history = Histories(
-            panel.values[:, : panel.n_channels], panel.indptr, rows, np.arange(panel.n_series)
-        )
+        found = hierarchy_of(forecast, request, samples=0)
+        panel, leaves = found.panel, forecast.actual
+        above = request.tree(forecast.panel).sums @ leaves.reshape(len(leaves), -1)
+        actual = np.concatenate([above.reshape(-1, *leaves.shape[1:]), leaves])  # [R, H, C]
+        values, series = panel.values[:, : panel.n_channels], np.arange(panel.n_series)
+        history = Histories(values, panel.indptr, panel.row_at(found.nodes.cutoff), series)
         scale = scales_at(history, panel.calendar.season_length).mase[:, None]  # [R, 1, C]
-        errors = {
-            name: np.abs(cells - actual) for name, cells in (("base", found.base), ("", found.median))
-        }
         levels = np.array(found.levels)
-        for level in dict.fromkeys(found.levels):
-            own = levels == level
-            nodes[level] = int(own.sum())
-            for name, error in errors.items():
-                scored = np.isfinite(error[own])
-                size = np.where(scored, np.abs(actual[own]), 0.0).sum()
-                ratios = (error[own] / scale[own])[scored & np.isfinite(scale[own])]
-                each = [np.nansum(error[own]), size, ratios.sum(), len(ratios)]
-                sums[f"{name}{level}"] = sums.get(f"{name}{level}", np.zeros(4)) + each
+        for kind, forecasted in (("base", found.base), ("reconciled", found.median)):
+            error = np.abs(forecasted - actual)
+            size = np.where(np.isfinite(error), np.abs(actual), 0.0)
+            scaled = error / scale
+            for level in dict.fromkeys(found.levels):
+                own = levels == level
+                nodes[level] = int(own.sum())
+                ratios = scaled[own][np.isfinite(scaled[own])]
+                sums[kind, level] += [np.nansum(error[own]), size[own].sum(), ratios.sum(), len(ratios)]
     columns: dict[str, list[Any]] = {"level": list(nodes), "nodes": list(nodes.values())}
-    for metric, at in (("WAPE", 0), ("MASE", 2)):
-        for name in ("base", ""):
-            found_of = [sums[f"{name}{level}"] for level in nodes]
-            shown = [float(ratio(one[at], one[at + 1])) for one in found_of]
-            columns[f"{metric} {name or 'reconciled'}"] = shown
+    for metric, part in (("WAPE", 0), ("MASE", 2)):
+        for kind in ("base", "reconciled"):
+            pairs = [sums[kind, level][part : part + 2] for level in nodes]
+            columns[f"{metric} {kind}"] = [float(ratio(wrong, total)) for wrong, total in pairs]
     return columns

@@ -17,6 +17,7 @@ from forecaster.evaluation.baselines import seasonal_naive
 from forecaster.evaluation.bootstrap import Skill
 from forecaster.evaluation.error_scales import Floats, Histories, Scales, scales_at
 from forecaster.evaluation.metrics import Scores, Tally, given_levels, tally
+from forecaster.forecast.bands import Columns
 from forecaster.panel.panel import Panel
 
 MODEL = "forecaster"
@@ -78,19 +79,21 @@ def tally_models(
     levels: Sequence[float],
     scales: Scales,
     paths: Floats | None = None,
+    columns: Columns = (),
 ) -> dict[str, Tally]:
     """Each model's tally over the cells that all models forecast.
 
     Args:
         actual: [N, H, C] NaN = missing.
-        quantiles: by model, [N, H, C, Q].
-        levels: quantile levels.
+        quantiles: by model, [N, H, C, Q] and those of `further_levels`.
+        levels: fitted quantile levels.
         scales: of the windows.
         paths: [N, S, H, C] sample paths of "forecaster", if any.
+        columns: bands and quantiles that were asked for.
     """
-    shared = shared_actual(actual, quantiles)
+    shared = shared_actual(actual, {name: q[..., : len(levels)] for name, q in quantiles.items()})
     return {
-        name: tally(shared, q, levels, scales, paths if name == MODEL else None)
+        name: tally(shared, q, levels, scales, paths if name == MODEL else None, columns)
         for name, q in quantiles.items()
     }
 

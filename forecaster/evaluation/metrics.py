@@ -18,8 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from forecaster.evaluation.coverage import band_of, share_inside, within
+from forecaster.evaluation.coverage import asked_shares, band_of, share_inside, within
 from forecaster.evaluation.error_scales import Floats, Scales, ratio
+from forecaster.forecast.bands import Columns
 
 Sums = Mapping[str, Floats]
 Scores = dict[str, float]
@@ -27,7 +28,7 @@ Scores = dict[str, float]
 _BLOCK_CELLS = 1 << 13  # with nine levels 600 kB an array in float64: blocks stay in the cache
 
 SHARE = "share "
-"""Begins the names of sums of `Tally.with_shares`."""
+"""Begins the names of sums of asked bands and quantiles."""
 
 DESCRIPTIONS = {
     "MAE": "mean absolute error of the median, in data units",
@@ -126,13 +127,6 @@ class Tally:
     band: int
     """Nominal coverage of the outermost quantiles, percent."""
 
-    def with_shares(self, shares: Mapping[str, Floats]) -> Tally:
-        """Returns it with shares of cells [N, H, C] by metric, 0 where a cell is not scored."""
-        named = {SHARE + name: cells for name, cells in shares.items()}
-        windows = {name: cells.sum(axis=1) for name, cells in named.items()}
-        leads = {name: cells.sum(axis=0) for name, cells in named.items()}
-        return Tally({**self.windows, **windows}, {**self.leads, **leads}, self.band)
-
     def overall(self) -> Scores:
         """Metrics over all windows, leads and channels."""
         found = self.by_group(np.zeros(len(self.windows["cells"]), np.int64), 1)
@@ -173,28 +167,32 @@ def tally(
     levels: Sequence[float],
     scales: Scales,
     paths: NDArray[np.floating] | None = None,
+    columns: Columns = (),
 ) -> Tally:
     """Sums of one model's forecasts.
 
     Args:
         actual: [N, H, C] data units; NaN = not scored.
-        quantiles: [N, H, C, Q] data units; finite wherever the actual is, but for levels that are never forecast.
-        levels: [Q] rising, 0.5 among them.
+        quantiles: [N, H, C, Q] data units; finite wherever the actual is, but for levels that are never forecast;
+            after the fitted ones those of `further_levels`, which may be NaN.
+        levels: [Q] fitted, rising, 0.5 among them.
         scales: of the windows.
         paths: [N, S, H, C] joint sample paths, if any.
+        columns: bands and quantiles that were asked for.
 
     Raises:
         ValueError: a quantile of a scored cell is NaN.
     """
     n, horizon, channels = actual.shape
     step = max(1, _BLOCK_CELLS // max(1, horizon * channels))
-    given = given_levels(quantiles)
+    given = given_levels(quantiles[..., : len(levels)])
     windows: dict[str, list[Floats]] = {}
     leads: dict[str, Floats] = {}
     for start in range(0, max(n, 1), step):
         block = slice(start, start + step)
         drawn = None if paths is None else paths[block]
-        cells = _cells(actual[block], quantiles[block], levels, given, scales.select(block), drawn)
+        own = scales.select(block)
+        cells = _cells(actual[block], quantiles[block], levels, given, own, drawn, columns)
         for name, cell in cells:
             windows.setdefault(name, []).append(cell.sum(axis=1))
             leads[name] = leads.get(name, 0.0) + cell.sum(axis=0)
@@ -220,15 +218,17 @@ def _cells(
     given: NDArray[np.bool_],
     scales: Scales,
     paths: NDArray[np.floating] | None,
+    columns: Columns,
 ) -> Iterator[tuple[str, Floats]]:
     """Yields by name [N, H, C]: what each cell adds to a sum, 0 where it adds nothing."""
-    y = np.asarray(actual, np.float64)
+    y, every = np.asarray(actual, np.float64), np.asarray(quantiles, np.float64)
+    quantiles = every[..., : len(levels)]
     scored = ~np.isnan(y)
     loss = pinball(y, quantiles[..., given], [*np.asarray(levels)[given]]).mean(axis=-1)
     if not given.all():  # a loss of fewer levels is not comparable
         loss = np.full_like(loss, np.nan)
-    median = np.asarray(quantiles[..., list(levels).index(0.5)], np.float64)
-    low, high = (np.asarray(quantiles[..., end], np.float64) for end in (0, -1))
+    median = quantiles[..., list(levels).index(0.5)]
+    low, high = quantiles[..., 0], quantiles[..., -1]
     error, size = median - y, np.abs(y) + np.abs(median)
 
     def masked(cells: Floats, where: NDArray[np.bool_] = scored) -> Floats:
@@ -245,9 +245,9 @@ def _cells(
     yield "pinball", masked(loss)
     yield "inside", masked(within(y, low, high))
     if (pair := band_of(levels)) is not None:
-        near, far = (np.asarray(quantiles[..., place], np.float64) for place in pair)
+        near, far = (quantiles[..., place] for place in pair)
         yield "banded", masked(within(y, near, far))
-        tied = share_inside(y, np.asarray(quantiles, np.float64), levels)
+        tied = share_inside(y, quantiles, levels)
         yield "banded_ties", masked(np.where(np.isnan(far - near), np.nan, tied))
     yield "width", masked(high - low)
     yield "interval", masked(interval_score(y, low, high, levels[-1] - levels[0]))
@@ -261,6 +261,9 @@ def _cells(
     yield "rooted", masked(np.abs(error) / np.where(rmsse > 0, rmsse, 1), rooted)
     if paths is not None:
         yield "crps", masked(crps(np.where(scored, y, 0.0), np.moveaxis(paths, 1, -1)))
+    if columns:
+        for name, share in asked_shares(y, every, levels, columns).items():
+            yield SHARE + name, masked(share)
 
 
 def _metrics(sums: Sums, band: int) -> dict[str, Floats]:

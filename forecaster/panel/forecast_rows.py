@@ -64,40 +64,24 @@ def read_others(source: object, panel: Panel) -> OtherForecasts:
     schema = panel.schema
     table = read_table(source, DataConfig(time=schema.time))
     time, columns = schema.time or "time", table.frame.columns
-    index, levels = _index(panel, columns), _levels(columns, table.name)
-    keys = index.columns[:-2]
+    index, named = _index(panel, columns), _levels(columns, table.name)
+    keys, levels = index.columns[:-2], sorted(named)
     wanted = [*keys, time, "forecast"]
     if "cutoff" not in columns and "lead" not in columns:
         wanted.append("cutoff")
     refuse_errors(missing_columns(wanted, columns, table.name, "forecasts to score"))
     table = table.with_ids(keys)
-    ids = pl.DataFrame([ids_as(table, key, index[key].dtype) for key in keys])
     times = read_times(table, replace(schema, time=time), None, same_clock=True)[2].to_numpy()
     cutoff, lead = _located(table, panel, times)
-    values = np.stack([_numbers(table, levels[level]) for level in sorted(levels)], axis=1)
-    row = table.frame.to_series(0)
-    # A point forecast may lie outside a quantile: the mean of a skewed band. Quantiles must rise.
-    quantiles = values[:, [level != 0.5 for level in sorted(levels)]]
-    if (bad := (np.diff(quantiles, axis=1) < 0).any(axis=1)).any():
-        text, advice = "quantiles that rise with their level", "sort them, or name them by their levels"
-        raise row_fault("quantiles", table.name, text, row, pl.Series(bad), advice, table.place)
-    if keys:
-        found = ids.join(index, on=keys, how="left", maintain_order="left")
-    else:
-        found = index.head(1).select(pl.all().repeat_by(len(times)).explode())
-    series, channel = (found[name].fill_null(-1).to_numpy() for name in (_SERIES, _CHANNEL))
+    values = np.stack([_numbers(table, named[level]) for level in levels], axis=1)
+    _check_rising(table, values[:, [level != 0.5 for level in levels]])
+    series, channel = _placed(table, index, panel)
     own = series >= 0
-    if not own.any():
-        names = listing(sorted({"/".join(map(str, key)) for key in table.frame.select(keys).rows()}), 3)
-        near = did_you_mean(names.split(",")[0], panel.series_names)
-        text = (
-            f"{table.name}: none of its {len(own):,} rows is of a series that is scored (found {names})"
-        )
-        raise fault("keys", text + near, f"compare the values of {', '.join(keys)}")
-    at = pl.DataFrame([series, channel, cutoff, times]).filter(pl.Series(own))
-    if (twice := at.is_duplicated()).any():
+    rows = pl.DataFrame([series, channel, cutoff, times]).filter(pl.Series(own))
+    if (twice := rows.is_duplicated()).any():
         text, advice = "each series, channel, cutoff and time once", "keep one of them"
-        raise row_fault("repeated", table.name, text, row.filter(own), twice, advice)
+        row = table.frame.to_series(0).filter(pl.Series(own))
+        raise row_fault("repeated", table.name, text, row, twice, advice)
     return OtherForecasts(
         name=table.name,
         series=series[own],
@@ -106,9 +90,34 @@ def read_others(source: object, panel: Panel) -> OtherForecasts:
         time=times[own],
         lead=lead[own],
         values=values[own],
-        levels=tuple(sorted(levels)),
+        levels=tuple(levels),
         foreign=int((~own).sum()),
     )
+
+
+def _check_rising(table: Table, quantiles: NDArray[np.float64]) -> None:
+    """Refuses quantiles that fall; a point forecast may lie outside of them, as the mean of a skewed band does."""
+    falling = pl.Series((np.diff(quantiles, axis=1) < 0).any(axis=1))
+    if falling.any():
+        text, advice = "quantiles that rise with their level", "sort them, or name them by their levels"
+        row = table.frame.to_series(0)
+        raise row_fault("quantiles", table.name, text, row, falling, advice, table.place)
+
+
+def _placed(table: Table, index: pl.DataFrame, panel: Panel) -> tuple[Ints, Ints]:
+    """[n] number of the series and [n] of the channel of each row; -1 = the panel has no such series."""
+    keys, count = index.columns[:-2], table.frame.height
+    if not keys:
+        return np.zeros(count, np.int64), np.zeros(count, np.int64)
+    ids = pl.DataFrame([ids_as(table, key, index[key].dtype) for key in keys])
+    found = ids.join(index, on=keys, how="left", maintain_order="left")
+    series, channel = (found[name].fill_null(-1).to_numpy() for name in (_SERIES, _CHANNEL))
+    if (series < 0).all():
+        names = listing(sorted({"/".join(map(str, key)) for key in table.frame.select(keys).rows()}), 3)
+        near = did_you_mean(names.split(",")[0], panel.series_names)
+        text = f"{table.name}: none of its {count:,} rows is of a series that is scored (found {names})"
+        raise fault("keys", text + near, f"compare the values of {', '.join(keys)}")
+    return series, channel
 
 
 def _index(panel: Panel, columns: list[str]) -> pl.DataFrame:
