@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from forecaster.arguments import typed
-from forecaster.config import Config, DataConfig, TargetConfig
+from forecaster.config import Config
 from forecaster.errors import ConfigError, DataError, nearest
 from forecaster.evaluation.bootstrap import LEVEL, Skill, paired_skills
 from forecaster.evaluation.comparison import (
@@ -45,7 +45,7 @@ from forecaster.evaluation.coverage import (
 )
 from forecaster.evaluation.error_scales import Floats, Scales, ratio
 from forecaster.evaluation.metrics import SHARE, Scores, Tally, concatenate
-from forecaster.forecast.bands import further_levels, without_levels
+from forecaster.forecast.bands import asked_bands, further_levels, without_levels
 from forecaster.forecast.forecast import COLD, Forecast, cells_of
 from forecaster.forecast.result import Result
 from forecaster.forecast.writer import write_page
@@ -237,9 +237,7 @@ class Backtest(Result):
     @property
     def asked_coverage(self) -> list[Coverage]:
         """What the model's bands hold that were asked for."""
-        bands = [
-            float(name.partition("_")[2]) for name in self.coverage_names[1:] if "coverage" in name
-        ]
+        bands = map(float, asked_bands(self.forecasts[0].columns))
         found = [coverage_of(self.scores[MODEL], band) for band in bands]
         return [one for one in found if one is not None]
 
@@ -263,29 +261,27 @@ class Backtest(Result):
         """The command that fits the best model that is better than "forecaster"; empty where none can be fitted."""
         wql = {name: scores["WQL"] for name, scores in self.scores.items()}
         better = sorted((name for name in wql if wql[name] < wql[MODEL]), key=wql.__getitem__)
-        for name in better:
-            if words := fit_words(name):
-                verb, *settings = words
-                out = "PATH.csv" if verb == "predict" else "PATH"
-                words = ["forecaster", verb, self.panel.name, *settings, *self._reading(), "--out", out]
-                horizon = self.forecasts[0].time.shape[1]
-                return f"; {name} is made by: {shlex.join(words)} --horizon {horizon}"
-        return ""
+        name = next(filter(fit_words, better), None)
+        if name is None:
+            return ""
+        verb, *settings = fit_words(name)
+        words = ["forecaster", verb, self.panel.name, *settings, *self._reading()]
+        words += ["--out", "PATH.csv" if verb == "predict" else "PATH"]
+        words += ["--horizon", str(self.forecasts[0].time.shape[1])]
+        return f"; {name} is made by: {shlex.join(words)}"
 
     def _reading(self) -> list[str]:
         """The flags that read the table and bound its target as the model of this backtest did."""
         artifact = self.forecasts[0].artifact
         config = (artifact and artifact.request) or Config()
-        given = {**dict(config.data), **dict(config.target)}
-        given["known"] = self.panel.schema.as_read.known
-        usual = {**dict(DataConfig()), **dict(TargetConfig())}
+        given = config.data.model_dump(exclude_defaults=True)
+        given |= config.target.model_dump(exclude_defaults=True)
+        if known := self.panel.schema.as_read.known:
+            given["known"] = known
         flags = []
         for name, value in given.items():
-            if value == usual[name]:
-                continue
-            flags.append(f"--{name.replace('_', '-')}")
-            if value is not True:
-                flags.append(",".join(map(str, value)) if isinstance(value, tuple) else str(value))
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            flags += [f"--{name.replace('_', '-')}", *([] if value is True else [text])]
         return flags
 
     @typed
@@ -469,11 +465,11 @@ def other_forecast(forecast: Forecast, quantiles: Floats, further: Floats | None
     """
     cells, levels = torch.from_numpy(quantiles), forecast.levels
     mean = None if forecast.mean is None else mean_of(cells, levels).numpy()
+    found = None
     if forecast.columns:
-        wanted = further_levels(forecast.columns, levels)
-        found = at_levels(cells, levels, wanted).numpy()
-        further = found if further is None else np.where(np.isnan(further), found, further)
-    return replace(forecast, quantiles=quantiles, further=further, mean=mean, paths=None)
+        found = at_levels(cells, levels, further_levels(forecast.columns, levels)).numpy()
+        found = found if further is None else np.where(np.isnan(further), found, further)
+    return replace(forecast, quantiles=quantiles, further=found, mean=mean, paths=None)
 
 
 def _rows_of(name: str, forecast: Forecast) -> PolarsFrame:
@@ -527,8 +523,7 @@ def skills_over(
 
 def _coverage_over(forecasts: Sequence[Forecast], tally: Tally) -> Scores:
     """Coverage of a model's bands with its interval over cutoffs, as scores; none without a symmetric band."""
-    asked = [name.removesuffix("_ties") for name in tally.windows if name.startswith(f"{SHARE}cov")]
-    bands = {float(name.rpartition("_")[2]): name for name in asked}
+    bands = {float(band): f"{SHARE}coverage_{band}" for band in asked_bands(forecasts[0].columns)}
     if usual := nominal(forecasts[0].levels):
         bands |= {float(usual): "banded"}
     times, number = np.unique(windows_of(forecasts)[1], return_inverse=True)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from forecaster.evaluation.bootstrap import DRAWS, block_counts
 from forecaster.evaluation.error_scales import Floats, ratio
-from forecaster.forecast.bands import Columns, further_levels
+from forecaster.forecast.bands import Columns, asked_bands, further_levels
 from forecaster.panel.findings import Finding
 
 LEVEL = 0.9
@@ -144,16 +144,15 @@ def asked_shares(
     every = (*levels, *further_levels(columns, levels))
     order = np.argsort(every)
     rising, ordered = np.asarray(every)[order].tolist(), quantiles[..., order]
-    asked, found = dict(columns), {}
+    level_of, found = dict(columns), {}
+    for band in asked_bands(columns):
+        low, high = (rising.index(level_of[f"{side}-{band}"]) for side in ("lo", "hi"))
+        inside = within(actual, ordered[..., low], ordered[..., high])
+        tied = share_inside(actual, ordered, rising, (low, high))
+        found[f"coverage_{band}"] = inside
+        found[f"coverage_{band}_ties"] = np.where(np.isnan(inside), np.nan, tied)
     for name, level in columns:
-        side, _, band = name.partition("-")
-        if side == "lo":
-            low, high = rising.index(level), rising.index(asked[f"hi-{band}"])
-            inside = within(actual, ordered[..., low], ordered[..., high])
-            tied = share_inside(actual, ordered, rising, (low, high))
-            found[f"coverage_{band}"] = inside
-            found[f"coverage_{band}_ties"] = np.where(np.isnan(inside), np.nan, tied)
-        elif side != "hi" and level not in levels:
+        if name.startswith("q") and level not in levels:
             quantile = ordered[..., rising.index(level)]
             found[f"below_{level:g}"] = np.where(np.isnan(quantile), np.nan, actual <= quantile)
     return found

@@ -55,6 +55,11 @@ def quantile_columns(levels: Iterable[float]) -> Columns:
     return tuple((f"q{level:g}", level) for level in levels)
 
 
+def asked_bands(columns: Columns) -> list[str]:
+    """Returns the bands among columns, in percent as they are written: 80 of lo-80 and hi-80."""
+    return [name.removeprefix("lo-") for name, _ in columns if name.startswith("lo-")]
+
+
 def further_levels(columns: Columns, fitted: Collection[float]) -> tuple[float, ...]:
     """Returns the levels of columns, each once, that are not fitted."""
     return tuple(dict.fromkeys(level for _, level in columns if level not in fitted))
