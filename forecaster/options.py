@@ -5,7 +5,7 @@ An option of several functions is an alias here, one of a single function stands
 read a table end in `**data_options: Unpack[DataOptions]`: type checkers and editors expand it, and `public`
 does for `help`, so that twenty keywords need not be repeated in eighteen signatures.
 
-Annotations are values here and in api.py: neither has `from __future__ import annotations`.
+Annotations are values here and in api/: none of these files has `from __future__ import annotations`.
 """
 
 import re

@@ -14,8 +14,8 @@ import forecaster as fc
 model = fc.fit("sales.csv", 28, known=["price"], out="model", until="2024-05-01")
 forecast = model.predict("sales.csv", future="promos.csv", samples=9, device="cpu", time=["year", "month"])
 scores = model.backtest("sales.csv", windows=2, refit="never", on_duplicates="sum")
-reveal_type(model)  # forecaster.api.Forecaster
-reveal_type(fc.fit("gestures.csv", label="gesture"))  # forecaster.api.Classifier
+reveal_type(model)  # forecaster.api.models.Forecaster
+reveal_type(fc.fit("gestures.csv", label="gesture"))  # forecaster.api.models.Classifier
 reveal_type(forecast)  # forecaster.forecast.forecast.Forecast
 now = fc.predict("sales.csv", 28, known=["price"], future="promos.csv", lower=0, integer=True, series="store")
 reveal_type(now)  # forecaster.forecast.forecast.Forecast

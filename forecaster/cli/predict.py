@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from forecaster import api
+from forecaster.api.requests import bounds_of, hierarchy_request, refuse, total_request
 from forecaster.cli import options, results
 from forecaster.errors import ConfigError, visible
 from forecaster.forecast.bands import check_levels
@@ -54,19 +55,19 @@ def predict(
     saved, table = results.model_and_table(model, data)
     tables, overwrite = (table, given["future"], given["covariates"]), given.pop("overwrite")
     request: TotalRequest | HierarchyRequest | None
-    request = api.total_request(given["sum"], given["by"], given["sum_partial"])
+    request = total_request(given["sum"], given["by"], given["sum_partial"])
     given["what_if"] = given["what_if"] or None
     if given["what_if"] is not None:
         from forecaster.panel.known import changes_of
 
         changes_of(given["what_if"])
     others = {name: given[name] for name in ("sum", "only", "what_if")}
-    request = api.hierarchy_request(given["hierarchy"], given["reconcile"], **others) or request
-    bounds = api.bounds_of(*(given.pop(name) for name in ("lower", "upper", "integer")))
+    request = hierarchy_request(given["hierarchy"], given["reconcile"], **others) or request
+    bounds = bounds_of(*(given.pop(name) for name in ("lower", "upper", "integer")))
     check_levels(given["levels"], given["quantiles"])
     if given["samples"] is not None and request is None and given["what_if"] is None:
         asked = {name: given[name] for name in ("levels", "quantiles")}
-        api.refuse(asked, "a file of sample paths (--samples)")
+        refuse(asked, "a file of sample paths (--samples)")
     results.check_files({PICTURES: plot}, tables, overwrite)
     batch: dict[str, Any] = {"engine": engine, "address": address}
     if out is None:

@@ -11,6 +11,7 @@ from typing import Any
 import typer
 
 from forecaster import api
+from forecaster.api.requests import refuse
 from forecaster.errors import ConfigError, OutputError, visible
 from forecaster.forecast.model_folder import check_saved, is_model
 from forecaster.forecast.writer import check_suffix, write_figure
@@ -60,7 +61,7 @@ def refuse_options(given: Mapping[str, object], verb: str) -> dict[str, Any]:
     usual = signature(getattr(api.Forecaster, verb)).parameters
     foreign = {name: value for name, value in given.items() if name not in known}
     odd = {name: value for name, value in foreign.items() if value != usual[name].default}
-    api.refuse(odd, "a classifier")
+    refuse(odd, "a classifier")
     return {name: value for name, value in given.items() if name in known}
 
 
@@ -77,7 +78,7 @@ def model_and_table(first: str, second: str | None) -> tuple[str | None, str]:
 
 def refuse_of_table(given: Mapping[str, object]) -> None:
     """Refuses options that a table without a model alone has."""
-    api.refuse(given, "a saved model", "leave it out, or the model: a table without one has it")
+    refuse(given, "a saved model", "leave it out, or the model: a table without one has it")
 
 
 def without_fit(

@@ -11,7 +11,7 @@ from evaluation.report_page import Read
 from forecast import tiny
 
 import forecaster as fc
-from forecaster.api import _presets
+from forecaster.api.scores import _presets
 from forecaster.config import config_from
 from forecaster.evaluation.comparison import EXPERT_OF, MODEL, NAIVE
 from forecaster.evaluation.report import render_report

@@ -127,7 +127,7 @@ def test_code_of_a_registered_version_never_runs(package, register, tmp_path):
     trap = tmp_path / "it ran"
     evil = f"import pathlib; pathlib.Path({str(trap)!r}).touch()\n"
     (package / "served.py").write_text(evil)
-    for name in ("__init__.py", "api.py", "forecast/artifact.py", "runs/served.py"):
+    for name in ("__init__.py", "api/__init__.py", "forecast/artifact.py", "runs/served.py"):
         (package / "code" / "forecaster" / name).write_text(evil)
     for name in ("python_model.pkl", "artifacts/model/member-00.pkl", "artifacts/model/contract.pkl"):
         (package / name).write_bytes(pickle.dumps(_Payload(trap)))
