@@ -184,7 +184,7 @@ class Forecast(Result):
         """
         from forecaster.forecast.totals import PATHS, TotalRequest, totals_of
 
-        check_count(samples or PATHS, "samples", " paths")
+        check_count(samples, "samples", " paths")
         request = TotalRequest.of(sum, by, partial)
         request.check(self.panel)
         return replace(
@@ -221,7 +221,7 @@ class Forecast(Result):
         from forecaster.forecast.totals import PATHS
         from forecaster.panel.tree import HierarchyRequest
 
-        check_count(samples or PATHS, "samples", " paths")
+        check_count(samples, "samples", " paths")
         request = HierarchyRequest.of(hierarchy, reconcile)
         request.check(self.panel, self.cutoff)
         return hierarchy_of(self, request, samples, seed)

@@ -30,6 +30,7 @@ from forecaster.panel.panel import MISSING, NO_TIME, Panel
 Nests = tuple[tuple[str, ...], ...]
 """Columns of each factor of a product, the outermost first."""
 NODE_LEVEL, TOTAL = "node_level", "total"
+_RESULTS = ("cutoff", "lead", "channel", NODE_LEVEL, "forecast", "mean", "status")
 _SEEN = 0.9  # share of the leaves of a sum that must have a value, of those that have begun
 
 
@@ -139,6 +140,8 @@ def tree_of(panel: Panel, spec: Nests | object) -> Tree:
     if not panel.regular:
         raise DataError(f"{panel.name}: --hierarchy needs rows on a grid; pass --freq, or --resample")
     keys = panel.keys
+    columns = [name for nest in spec for name in nest] if isinstance(spec, tuple) else []
+    check_results(panel, _RESULTS, "--hierarchy", columns)
     if isinstance(spec, tuple):
         frame, nests = _with_statics(panel, spec), spec
         _check_nested(frame, nests, panel.name)
@@ -151,7 +154,6 @@ def tree_of(panel: Panel, spec: Nests | object) -> Tree:
             for depth, name in enumerate(names)
         ]
         frame, nests = keys.hstack(columns), ((*names, *keys.columns),)
-    check_results(panel, [NODE_LEVEL], "--hierarchy")
     return _tree(frame, nests, keys.columns)
 
 

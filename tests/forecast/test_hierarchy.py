@@ -394,3 +394,16 @@ def test_what_a_hierarchy_cannot_be_asked_for_is_refused_and_nothing_written(
     code, found = run(table, "--horizon", "6", "--series", "Region,Purpose", *more, "--out", str(out))
     assert code and said in found, found
     assert not list(tmp_path.glob("nodes*"))
+
+
+@pytest.mark.parametrize("name", ["mean", "node_level", "lead", "status"])
+def test_a_static_of_a_hierarchy_that_is_named_like_one_of_the_result_is_refused(name):
+    table = trips().rename({"State": name})
+    base = fc.predict(table, HORIZON, series=["Region", "Purpose"])
+    with pytest.raises(fc.DataError, match=f"column '{name}' is also a result's of `hierarchy`"):
+        base.hierarchy(name)
+
+
+def test_a_count_of_no_paths_is_refused():
+    with pytest.raises(fc.ConfigError, match="samples 0: expected 1 or more paths"):
+        forecast().hierarchy("State", samples=0)

@@ -212,3 +212,101 @@ def test_a_fitted_model_has_totals_and_a_model_of_autoregression_sums_its_own_pa
     np.testing.assert_allclose(total.median[0], np.median(forecast.paths.sum(axis=(0, 2, 3))))
     with pytest.raises(fc.ConfigError, match="no sample paths: request them"):
         follower.predict(tiny.plain()).total("W")
+
+
+@pytest.mark.parametrize("name", ["period", "channel", "mean", "steps"])
+def test_a_static_that_groups_and_is_named_like_one_of_the_result_is_refused_before_forecasting(name):
+    forecast = fc.predict(sales().rename({"region": name}), 7, series="store", target="sales")
+    assert "status" in forecast.total("horizon", by="all").to_polars()
+    with pytest.raises(fc.DataError, match=f"column '{name}' is also a result's of `sum`"):
+        forecast.total("horizon", by=name)
+
+
+def test_a_group_named_twice_and_a_count_of_no_paths_are_refused():
+    forecast = fc.predict(sales(), 7)
+    with pytest.raises(fc.ConfigError, match="region, store, region: region is given twice"):
+        forecast.total("W", by=["region", "store", "region"])
+    with pytest.raises(fc.ConfigError, match="samples 0: expected 1 or more paths"):
+        forecast.total("W", samples=0)
+
+
+def test_whole_numbers_that_group_are_written_as_such():
+    numbers = pl.col("store").replace_strict({"a": 7, "b": 8, "c": 7}).alias("code")
+    table = sales().with_columns(numbers, (numbers + 0.5).alias("half"))
+    forecast = fc.predict(table, 7, series="store", target="sales")
+    assert forecast.total("horizon", by="code").to_polars()["code"].to_list() == [7, 8]
+    assert forecast.total("horizon", by="code").to_polars()["code"].dtype == pl.Int64
+    assert forecast.total("horizon", by="half").to_polars()["half"].to_list() == [7.5, 8.5]
+
+
+def test_periods_are_written_as_the_times_of_the_file(tmp_path):
+    german = sales().with_columns(pl.col("date").dt.strftime("%d.%m.%Y"))
+    german.write_csv(tmp_path / "german.csv")
+    out = tmp_path / "totals.csv"
+    words = (str(tmp_path / "german.csv"), "--horizon", "9", "--sum", "W", "--by", "all")
+    code, said = run(*words, "--out", str(out))
+    assert code == 0, said
+    assert pl.read_csv(out)["period"].to_list() == ["25.03.2024", "01.04.2024", "08.04.2024"]
+
+
+def elsewhere(job, blocks):
+    raise AssertionError("an engine was given parts that cannot be made apart")
+
+
+def test_an_engine_is_refused_unless_each_total_is_of_one_series(tmp_path):
+    model, panel = fc.api.without_fit(sales(), 7)
+    out = tmp_path / "totals.csv"
+    for more, reason in (
+        ({"sum": "W", "by": "region"}, "`engine`: sum=W adds up series of several parts"),
+        ({"sum": "W", "by": "all"}, "`engine`: sum=W adds up series of several parts"),
+        ({"hierarchy": "region"}, "`engine`: `hierarchy` reconciles the series of all parts"),
+    ):
+        with pytest.raises(fc.ConfigError, match=reason):
+            model.predict_to(out, panel, engine=elsewhere, **more)
+        assert not [*tmp_path.iterdir()]
+    for by in ("store", ["region", "store"], None):
+        with pytest.raises(AssertionError, match="an engine was given parts"):
+            model.predict_to(out, panel, sum="W", by=by, engine=elsewhere)
+
+
+@pytest.mark.parametrize(
+    ("more", "option"),
+    [
+        (["--levels", "80"], "--levels"),
+        (["--quantiles", "0.05"], "--quantiles"),
+        (["--samples", "5"], "--samples"),
+        (["--sum", "W"], "--sum"),
+        (["--sum", "W", "--by", "machine", "--sum-partial"], "--sum, --by, --sum-partial"),
+        (["--hierarchy", "machine"], "--hierarchy"),
+        (["--hierarchy", "machine", "--reconcile", "wls"], "--hierarchy, --reconcile"),
+        (["--what-if", "price*0.9"], "--what-if"),
+    ],
+)
+def test_a_classifier_refuses_levels_paths_sums_and_hierarchies(more, option, classes):
+    for out in ([], ["--out", str(classes / "rows.csv")]):
+        code, said = run(str(classes / "model"), str(classes / "waves.csv"), *more, *out)
+        assert code and f"{option}: a classifier has no such option" in said, said
+        assert not (classes / "rows.csv").exists()
+
+
+@pytest.fixture(scope="module")
+def classes(tmp_path_factory):
+    """A classifier and its table, in a folder."""
+    folder = tmp_path_factory.mktemp("classes")
+    rng = np.random.default_rng(0)
+    frames = [
+        pl.DataFrame(
+            {
+                "machine": f"m{number}",
+                "time": range(30),
+                "y": np.sin(np.arange(30) * (1 + number % 2)) + 0.1 * rng.normal(size=30),
+                "kind": ["slow", "fast"][number % 2],
+            }
+        )
+        for number in range(16)
+    ]
+    table = pl.concat(frames)
+    table.write_csv(folder / "waves.csv")
+    roles = {"series": "machine", "time": "time", "target": "y"}
+    fc.fit(table, label="kind", out=folder / "model", quiet=True, tracking=False, **roles)
+    return folder
