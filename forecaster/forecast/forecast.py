@@ -218,7 +218,6 @@ class Forecast(Result):
             >>> model.predict("sales.csv").hierarchy("region/store").frame   # doctest: +SKIP
         """
         from forecaster.forecast.hierarchy import hierarchy_of
-        from forecaster.forecast.totals import PATHS
         from forecaster.panel.tree import HierarchyRequest
 
         check_count(samples, "samples", " paths")

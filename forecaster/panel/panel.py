@@ -503,7 +503,7 @@ class Panel:
         return stamps.dt.cast_time_unit(unit)
 
     def as_text(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Returns rows of `frame`, or of totals, for a CSV file: times as the caller's file has them, else as ISO 8601."""
+        """Returns rows for a CSV file: times as the caller's file has them, else as ISO 8601."""
         zone, time_format = self.schema.time_zone, self.schema.time_format
         if time_format is None:
             first = self.time[self.indptr[:-1][np.diff(self.indptr) > 0]]
