@@ -18,7 +18,13 @@ from numpy.typing import NDArray
 
 from forecaster.arguments import typed
 from forecaster.errors import ConfigError, DataError, check_count
-from forecaster.forecast.bands import Columns, further_levels, quantile_columns, without_levels
+from forecaster.forecast.bands import (
+    UNSCALED,
+    Columns,
+    further_levels,
+    quantile_columns,
+    without_levels,
+)
 from forecaster.forecast.result import Result
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import PolarsFrame, to_kind
@@ -39,6 +45,8 @@ PATH_BLOCK = 256
 """Forecasts whose paths are drawn at a time."""
 COLD = "cold"
 """Status of a forecast of a series without history."""
+_APART = ", series drawn apart"
+"""Ends the status of a sum over series whose paths an autoregressive decoder draws one by one."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -132,6 +140,14 @@ class Forecast(Result):
                 "TABLE --out MODEL"
             )
         return self.source.draw(self, count, seed)
+
+    def lacks(self, several: bool) -> str:
+        """Returns what ends the status of sums of paths; `several` = over series or channels."""
+        if self.source is None:
+            return _APART * several
+        scarce = self.source.scarce
+        far = any(status.endswith(UNSCALED) for status in self.status)
+        return f", {scarce}" * bool(scarce) + UNSCALED * far
 
     def keyed(self, values: Mapping[str, NDArray[Any]], numbered: bool = False) -> PolarsFrame:
         """Returns the rows of arrays [N, S, H, C] by column; `numbered` = with the number of the sample."""

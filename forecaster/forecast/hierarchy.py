@@ -331,11 +331,13 @@ def _summary(cells: Floats, levels: tuple[float, ...]) -> tuple[Floats, Floats, 
 
 def _statuses(drawn: _Drawn) -> Iterator[str]:
     """Yields what is to be said of each inner node and channel."""
-    scarce = "" if drawn.forecast.source is None else drawn.forecast.source.scarce
+    lacks = [drawn.forecast.lacks(several) for several in (False, True)]
     names, sums, there = drawn.forecast.panel.series_names, drawn.tree.sums, drawn.there
     for node, lost in enumerate(drawn.lost):
         series = sums.indices[sums.indptr[node] : sums.indptr[node + 1]]
         for channel, count in enumerate(lost):
-            first = names[series[~there[series, channel]][0]] if count else ""
-            said = f"no forecast of {count:,} of {len(series):,} series, as {first}"
-            yield said if count else f"ok, {scarce}" if scarce else "ok"
+            if count:
+                first = names[series[~there[series, channel]][0]]
+                yield f"no forecast of {count:,} of {len(series):,} series, as {first}"
+            else:
+                yield "ok" + lacks[len(series) > 1]

@@ -314,6 +314,7 @@ def _block_sums(
 
 def _finished(sums: _Sums, forecast: Forecast, groups: Groups, request: TotalRequest) -> Totals:
     missing = (sums.summed == 0) | ((sums.lost > 0) & (not request.partial))
+    lacks = forecast.lacks(several=False), forecast.lacks(several=True)
     levels = forecast.levels + further_levels(forecast.columns, forecast.levels)
     quantiles = np.quantile(sums.paths, levels, axis=1).T
     quantiles[missing] = np.nan
@@ -329,7 +330,10 @@ def _finished(sums: _Sums, forecast: Forecast, groups: Groups, request: TotalReq
         quantiles=quantiles,
         levels=levels,
         columns=forecast.columns or quantile_columns(levels),
-        status=tuple(_status(sums, row, groups, forecast, request) for row in range(len(sums.group))),
+        status=tuple(
+            _status(sums, row, groups, request.partial) + lacks[int(count > 1)]
+            for row, count in enumerate(sums.summed)
+        ),
         lost=forecast.lost,
     )
 
@@ -353,18 +357,15 @@ def _joined(parts: Sequence[Totals]) -> Totals:
     )
 
 
-def _status(sums: _Sums, row: int, groups: Groups, forecast: Forecast, request: TotalRequest) -> str:
+def _status(sums: _Sums, row: int, groups: Groups, partial: bool) -> str:
     """What is to be said of one total."""
-    said = []
-    if (lost := int(sums.lost[row])) > 0:
+    said, lost, summed = [], int(sums.lost[row]), int(sums.summed[row])
+    if lost:
         name = groups.panel.series_names[int(sums.first_lost[row])]
-        of = f"{lost:,} of {lost + int(sums.summed[row]):,} series, as {name}"
-        summed = request.partial and sums.summed[row] > 0
-        said.append(f"without {of}" if summed else f"no forecast of {of}")
+        what = "without" if partial and summed else "no forecast of"
+        said.append(f"{what} {lost:,} of {lost + summed:,} series, as {name}")
     unlike = sums.first[row] != sums.last_first[row]
-    unlike |= sums.lost[row] + sums.summed[row] < groups.sizes[sums.group[row]]
+    unlike |= lost + summed < groups.sizes[sums.group[row]]
     if sums.cut[row] or unlike:
         said.append("partial" + ", from unlike cutoffs" * bool(unlike))
-    if forecast.source is not None and (scarce := forecast.source.scarce):
-        said.append(f"{'ok, ' * (not said)}{scarce}")
     return "; ".join(said) or "ok"

@@ -169,6 +169,13 @@ def test_quantiles_of_a_node_are_those_of_its_paths_and_levels_its_columns():
     assert set(found.levels) == {"total", "State", "Region × Purpose"}
 
 
+def test_the_status_of_every_node_says_what_its_bands_lack():
+    base = fc.predict(trips(20), HORIZON, series=["Region", "Purpose"], levels=[95])
+    statuses = base.hierarchy("State").nodes.status
+    assert set(statuses[-6:]) == {"ok, uncalibrated from 95 % on"}
+    assert set(statuses[:-6]) == {"ok, errors of 7 earlier cutoffs, uncalibrated from 95 % on"}
+
+
 def test_bottom_up_leaves_the_series_as_they_were():
     found = forecast().hierarchy("State", "bottom-up")
     leaves = len(forecast().time)
@@ -314,9 +321,10 @@ def test_a_model_of_autoregression_reconciles_its_own_paths():
     config = tiny.config_with(decoder="autoregressive", patch=2)
     follower = fc.fit(tiny.shop().drop("price", "visitors"), horizon=7, config=config, quiet=True)
     base = follower.predict(tiny.shop().drop("price", "visitors"), samples=30)
-    check_sums(
-        base.hierarchy("city/store", samples=30), np.array([[1, 1, 1], [1, 0, 1], [0, 1, 0]], float)
-    )
+    found = base.hierarchy("city/store", samples=30)
+    check_sums(found, np.array([[1, 1, 1], [1, 0, 1], [0, 1, 0]], float))
+    apart = "ok, series drawn apart"
+    assert found.nodes.status == (apart, apart, "ok", "ok", "ok", "ok")
 
 
 def test_the_plot_has_a_panel_per_node():

@@ -210,6 +210,8 @@ def test_a_fitted_model_has_totals_and_a_model_of_autoregression_sums_its_own_pa
     forecast = follower.predict(tiny.plain(), samples=30)
     total = forecast.total("horizon", by="all")
     np.testing.assert_allclose(total.median[0], np.median(forecast.paths.sum(axis=(0, 2, 3))))
+    assert total.status == ("ok, series drawn apart",)
+    assert set(forecast.total("horizon").status) == {"ok"}
     with pytest.raises(fc.ConfigError, match="no sample paths: request them"):
         follower.predict(tiny.plain()).total("W")
 
@@ -310,3 +312,23 @@ def classes(tmp_path_factory):
     roles = {"series": "machine", "time": "time", "target": "y"}
     fc.fit(table, label="kind", out=folder / "model", quiet=True, tracking=False, **roles)
     return folder
+
+
+def test_the_status_of_a_sum_says_what_its_paths_lack():
+    """Few earlier cutoffs, and bands of 95 % without residuals to scale them."""
+    short = fc.predict(sales(20), 5, levels=[95])
+    found = short.total("horizon", by="region").to_polars()["status"].to_list()
+    assert found == ["ok, errors of 8 earlier cutoffs, uncalibrated from 95 % on"] * 2
+    partial = short.total("MS", by="all").to_polars()["status"].to_list()
+    assert partial == ["partial, errors of 8 earlier cutoffs, uncalibrated from 95 % on"]
+    long = fc.predict(sales(), 5, levels=[95])
+    assert set(long.total("horizon").to_polars()["status"]) == {"ok, uncalibrated from 95 % on"}
+    assert set(fc.predict(sales(), 5, levels=[90]).total("horizon").to_polars()["status"]) == {"ok"}
+
+
+def test_periods_have_the_dtype_of_the_times_of_the_caller():
+    table = sales().to_pandas().assign(date=lambda frame: frame["date"].astype("datetime64[us]"))
+    for dates in (table["date"].dt.date, table["date"].dt.to_period("D"), table["date"]):
+        forecast = fc.predict(table.assign(date=dates), 7, series="store", target="sales")
+        period = forecast.total("W", by="region").frame["period"]
+        assert period.dtype == dates.dtype and type(period[0]) is type(dates[0])
