@@ -187,6 +187,9 @@ class PathSource:
         of_series = path_keys(panel, series, forecast.cutoff, seed)
         keys = (of_series[:, None] + np.arange(channels)).reshape(-1).view(np.uint64)  # wraps around
         quantiles = forecast.quantiles.transpose(0, 2, 1, 3).reshape(n * channels, horizon, -1)
+        means = None
+        if forecast.mean is not None:
+            means = forecast.mean.transpose(0, 2, 1).reshape(n * channels, horizon)
         levels = tuple((place + 0.5) / count for place in range(count))
         paths = np.empty((n * channels, count, horizon))
         errors, factor = self.errors.measured, self.ensemble.tail_factor or 1.0
@@ -194,11 +197,21 @@ class PathSource:
             part = slice(start, start + _CHUNK)
             order = errors.order(hashes[part], keys[part], count, seed)[:, :, :horizon]
             fitted = torch.from_numpy(quantiles[part])
-            values = at_levels(fitted, forecast.levels, levels, factor)  # [k, H, S]
+            values = at_levels(fitted, forecast.levels, levels, factor).numpy()  # [k, H, S]
+            if means is not None:
+                counted = quantiles[part, :, 0] == quantiles[part, :, forecast.levels.index(0.5)]
+                lacking = np.maximum(means[part] - values.mean(axis=2), 0.0) * counted
+                values += lacking[..., None] * _upper_tail(levels, forecast.levels[-1])
             rank = order.argsort(axis=1)
-            np.put_along_axis(paths[part], rank, values.numpy().transpose(0, 2, 1), axis=1)
+            np.put_along_axis(paths[part], rank, values.transpose(0, 2, 1), axis=1)
         drawn = torch.from_numpy(paths.reshape(n, channels, count, horizon).transpose(0, 2, 3, 1))
         return self.ensemble.settled(drawn).numpy()
+
+
+def _upper_tail(levels: tuple[float, ...], outermost: float) -> NDArray[np.float64]:
+    """Returns [S] what is added to the quantiles of levels beyond the outermost fitted one, of mean 1."""
+    beyond = np.log((1 - outermost) / (1 - np.array(levels))).clip(min=0.0)
+    return beyond / (beyond.mean() or 1.0)
 
 
 def pair_hashes(panel: Panel, series: NDArray[np.int64]) -> NDArray[np.int64]:

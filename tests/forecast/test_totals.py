@@ -115,6 +115,18 @@ def test_levels_asked_for_are_the_columns_of_a_total():
     assert list(values) == sorted(values)
 
 
+def test_each_series_and_channel_has_the_steps_of_its_own_periods():
+    """The cutoff of b is a day earlier: its first week of leads has two days, those of the others one."""
+    table = sales(b=89).with_columns(visits=pl.col("sales") * 3)
+    forecast = fc.predict(table, 9, series="store", target=["sales", "visits"])
+    found = forecast.total("W").to_polars().select("store", "channel", "steps", "status")
+    one, two = [1, 7, 1], [2, 7]
+    for (store, _), rows in found.group_by("store", "channel"):
+        assert rows["steps"].to_list() == (two if store == "b" else one)
+        expected = ["partial", "ok"] if store == "b" else ["partial", "ok", "partial"]
+        assert rows["status"].to_list() == expected
+
+
 def test_channels_are_apart_and_series_of_a_wide_table_together():
     wide = sales().pivot(on="store", index="date", values="sales")
     apart = fc.predict(wide, 7).total("horizon", by="all").to_polars()
