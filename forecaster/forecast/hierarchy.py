@@ -27,13 +27,13 @@ from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.bands import further_levels, without_levels
 from forecaster.forecast.error_levels import CUTOFFS, median_errors
 from forecaster.forecast.forecast import COLD, Forecast
+from forecaster.forecast.paths import path_values
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.reconcile import Reconciler, error_covariance
 from forecaster.forecast.result import Result
 from forecaster.forecast.totals import PATHS
 from forecaster.forecast.window import ForecastWindow
 from forecaster.model.ensemble import Ensemble
-from forecaster.model.tails import at_levels
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import PolarsFrame
 from forecaster.panel.panel import Panel
@@ -264,14 +264,11 @@ def _variance(forecast: Forecast) -> Floats:
 
 
 def _ordered(base: Forecast, order: Floats, factor: float) -> Floats:
-    """Returns [R, S, H, C] quantiles of inner nodes in an order [R, S, H, C]."""
+    """Returns paths [R, S, H, C] of inner nodes in an order [R, S, H, C]."""
     count = order.shape[1]
     if not count:
         return order
-    levels = tuple((place + 0.5) / count for place in range(count))
-    values = at_levels(
-        torch.from_numpy(base.quantiles), base.levels, levels, factor
-    ).numpy()  # [R, H, C, S]
+    values = path_values(base.quantiles, base.mean, base.levels, count, factor)
     paths = np.empty_like(order)
     np.put_along_axis(paths, order.argsort(axis=1, kind="stable"), np.moveaxis(values, -1, 1), axis=1)
     return paths
