@@ -94,14 +94,29 @@ class Forecast(Result):
         return self.quantiles[..., self.levels.index(0.5)]
 
     @property
+    def usable(self) -> NDArray[np.bool_]:
+        """[N, C] whether there is a forecast."""
+        return np.asarray(np.isfinite(self.quantiles).all(axis=(1, 3)))
+
+    @property
+    def all_levels(self) -> tuple[float, ...]:
+        """Levels of `quantiles`, then those of `further`."""
+        return self.levels + further_levels(self.columns, self.levels)
+
+    def with_quantiles(self, quantiles: NDArray[np.float64], **fields: Any) -> Forecast:
+        """Returns the forecast with quantiles [N, H, C, Q] at all levels, and with other fields."""
+        fitted = len(self.levels)
+        further = quantiles[..., fitted:] if self.columns else None
+        return replace(self, quantiles=quantiles[..., :fitted], further=further, **fields)
+
+    @property
     def shown(self) -> dict[str, NDArray[np.float64]]:
         """[N, H, C] the quantiles of each column."""
-        levels = self.levels + further_levels(self.columns, self.levels)
-        parts = [self.quantiles] if self.further is None else [self.quantiles, self.further]
+        quantiles = self.quantiles
+        if self.further is not None:
+            quantiles = np.concatenate([quantiles, self.further], axis=-1)
+        every = dict(zip(self.all_levels, np.moveaxis(quantiles, -1, 0), strict=True))
         columns = self.columns or quantile_columns(self.levels)
-        every = dict(
-            zip(levels, (cells for part in parts for cells in np.moveaxis(part, -1, 0)), strict=True)
-        )
         return {name: every[level] for name, level in columns}
 
     @property

@@ -24,7 +24,7 @@ from scipy.special import ndtri
 
 from forecaster.errors import ConfigError, number_of
 from forecaster.forecast.artifact import Artifact
-from forecaster.forecast.bands import further_levels, without_levels
+from forecaster.forecast.bands import without_levels
 from forecaster.forecast.error_levels import CUTOFFS, median_errors
 from forecaster.forecast.forecast import COLD, Forecast
 from forecaster.forecast.paths import path_values
@@ -150,15 +150,10 @@ class _Drawn:
     count: int
     seed: int
 
-    @property
-    def there(self) -> NDArray[np.bool_]:
-        """[N, C] whether there is a forecast."""
-        return np.asarray(np.isfinite(self.forecast.quantiles).all(axis=(1, 3)))
-
-    @property
+    @cached_property
     def lost(self) -> NDArray[np.int64]:
         """[R, C] series of a node without a forecast."""
-        return np.rint(self.tree.sums @ (~self.there).astype(np.float64)).astype(np.int64)
+        return np.rint(self.tree.sums @ (~self.forecast.usable).astype(np.float64)).astype(np.int64)
 
     def blocks(self) -> Iterator[tuple[slice, Floats]]:
         """Yields some series and their cells [n, X, H, C], NaN where there is no forecast."""
@@ -278,7 +273,6 @@ def _settled(drawn: _Drawn, inner: Panel, solved: _Solved, method: Method, keep:
     """Changes the series, adds them up, and takes the quantiles of all nodes."""
     forecast, tree = drawn.forecast, drawn.tree
     nodes, leaves = tree.sums.shape
-    levels = forecast.levels + further_levels(forecast.columns, forecast.levels)
     added = np.zeros((nodes, drawn.count + 2, *forecast.median.shape[1:]))
     parts: list[tuple[Floats, Floats, Floats]] = []
     kept: list[Floats] = []
@@ -290,25 +284,23 @@ def _settled(drawn: _Drawn, inner: Panel, solved: _Solved, method: Method, keep:
                 cells[..., channel] += reconciler.corrections(found, block).reshape(shape)
         cells = drawn.bounded(cells)
         added += drawn.sums_of(block, cells)
-        parts.append(_summary(cells, levels))
+        parts.append(_summary(cells, forecast.all_levels))
         kept += [cells[:, 2:]] * keep
     added.transpose(0, 3, 1, 2)[drawn.lost > 0] = np.nan
     median, mean, quantiles = (
-        np.concatenate(arrays) for arrays in zip(_summary(added, levels), *parts, strict=True)
+        np.concatenate(arrays)
+        for arrays in zip(_summary(added, forecast.all_levels), *parts, strict=True)
     )
-    fitted = len(forecast.levels)
     panel = stacked(inner, forecast.panel, tree.keys)
     time = forecast.time[0] if leaves else forecast.time
-    whole = replace(
-        forecast,
+    whole = forecast.with_quantiles(
+        quantiles,
         panel=panel,
         series=np.arange(nodes + leaves),
         cutoff=np.append(
             np.full(nodes, common_cutoff(forecast.panel, forecast.cutoff)), forecast.cutoff
         ),
         time=np.concatenate([np.broadcast_to(time, (nodes, len(time))), forecast.time]),
-        quantiles=quantiles[..., :fitted],
-        further=quantiles[..., fitted:] if forecast.columns else None,
         mean=mean,
         paths=np.concatenate([added[:, 2:], *kept]) if keep else None,
         status=(*_statuses(drawn), *forecast.status),
@@ -329,12 +321,12 @@ def _summary(cells: Floats, levels: tuple[float, ...]) -> tuple[Floats, Floats, 
 def _statuses(drawn: _Drawn) -> Iterator[str]:
     """Yields what is to be said of each inner node and channel."""
     lacks = [drawn.forecast.lacks(several) for several in (False, True)]
-    names, sums, there = drawn.forecast.panel.series_names, drawn.tree.sums, drawn.there
+    names, sums, usable = drawn.forecast.panel.series_names, drawn.tree.sums, drawn.forecast.usable
     for node, lost in enumerate(drawn.lost):
         series = sums.indices[sums.indptr[node] : sums.indptr[node + 1]]
         for channel, count in enumerate(lost):
             if count:
-                first = names[series[~there[series, channel]][0]]
+                first = names[series[~usable[series, channel]][0]]
                 yield f"no forecast of {count:,} of {len(series):,} series, as {first}"
             else:
                 yield "ok" + lacks[len(series) > 1]

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.errors import ConfigError, DataError, number_of
-from forecaster.forecast.bands import Columns, further_levels, quantile_columns
+from forecaster.forecast.bands import Columns, quantile_columns
 from forecaster.forecast.result import Result
 from forecaster.panel.calendar import Calendar, parse_freq
 from forecaster.panel.findings import Finding
@@ -263,13 +263,12 @@ def totals_of(
         lost[reason] += series
     rows: dict[str, Any] = {name: np.concatenate([part[name] for part in done]) for name in done[0]}
     order = np.lexsort((rows["period"], rows["group"]))
-    levels = _levels(forecast)
     return Totals(
         panel=panel,
         request=request,
         groups=groups,
-        levels=levels,
-        columns=forecast.columns or quantile_columns(levels),
+        levels=forecast.all_levels,
+        columns=forecast.columns or quantile_columns(forecast.levels),
         lost=(lost.total(), max(lost, key=lost.__getitem__)),
         **{name: values[order] for name, values in rows.items()},
     )
@@ -300,7 +299,7 @@ def _sums_of(
     )  # [run, C, S], [run, C]
     run, channel = np.nonzero(group[begin // horizon] >= 0)
     cell, series = begin[run], begin[run] // horizon
-    usable = np.asarray(np.isfinite(forecast.quantiles).all(axis=(1, 3)))[series, channel]
+    usable = forecast.usable[series, channel]
     return _Sums(
         group=group[series, channel],
         start=start.ravel()[cell],
@@ -321,7 +320,7 @@ def _finished(
 ) -> dict[str, NDArray[Any]]:
     """Returns the arrays of `Totals` for some totals."""
     missing = (sums.summed == 0) | ((sums.lost > 0) & (not request.partial))
-    quantiles = np.quantile(sums.paths, _levels(forecast), axis=1).T
+    quantiles = np.quantile(sums.paths, forecast.all_levels, axis=1).T
     quantiles[missing] = np.nan
     lacks = forecast.lacks(several=False), forecast.lacks(several=True)
     status = [
@@ -337,11 +336,6 @@ def _finished(
         "quantiles": quantiles,
         "status": np.array(status, dtype=object),
     }
-
-
-def _levels(forecast: Forecast) -> tuple[float, ...]:
-    """Returns the levels of a forecast, fitted and asked for."""
-    return forecast.levels + further_levels(forecast.columns, forecast.levels)
 
 
 def _status(sums: _Sums, row: int, groups: Groups, partial: bool) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 
 from forecaster.arguments import typed
 from forecaster.errors import DataError
-from forecaster.forecast.bands import further_levels, without_levels
+from forecaster.forecast.bands import without_levels
 from forecaster.forecast.forecast import COLD, Forecast, joined
 from forecaster.forecast.result import Result
 from forecaster.forecast.totals import TotalRequest, Totals, totals_of
@@ -152,19 +152,15 @@ def check_names(panel: Panel, request: TotalRequest | None) -> None:
 
 def _differences(whole: Forecast, other: Forecast, samples: int, seed: int) -> Iterator[Forecast]:
     """Yields the differences of neighbouring series, with their paths."""
-    levels = whole.levels + further_levels(whole.columns, whole.levels)
-    fitted = len(whole.levels)
     for base, changed in zip(whole.blocks(), other.blocks(), strict=True):
         paths = changed.draw(samples, seed) - base.draw(samples, seed)  # [N, S, H, C]
-        quantiles = np.moveaxis(np.quantile(paths, levels, axis=1), 0, -1)  # [N, H, C, Q]
+        quantiles = np.moveaxis(np.quantile(paths, whole.all_levels, axis=1), 0, -1)  # [N, H, C, Q]
         status = [
             before if without_levels(before) not in ("ok", COLD) else after
             for before, after in zip(base.status, changed.status, strict=True)
         ]
         yield replace(
-            base,
-            quantiles=quantiles[..., :fitted],
-            further=quantiles[..., fitted:] if base.columns else None,
+            base.with_quantiles(quantiles),
             mean=None if base.mean is None or changed.mean is None else changed.mean - base.mean,
             paths=paths,
             status=tuple(status),
