@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ from forecaster.forecast.error_levels import CUTOFFS, median_errors
 from forecaster.forecast.forecast import COLD, Forecast
 from forecaster.forecast.paths import path_values
 from forecaster.forecast.predictor import Predictor
-from forecaster.forecast.reconcile import Reconciler, error_covariance
+from forecaster.forecast.reconcile import Reconciliation, error_covariance
 from forecaster.forecast.result import Result
 from forecaster.forecast.totals import PATHS
 from forecaster.forecast.window import ForecastWindow
@@ -133,11 +133,11 @@ def hierarchy_of(
     method = request.method or ("mint" if len(tree.levels) <= MOST_OF_MINT else "wls")
     drawn = _Drawn(forecast, tree, artifact.ensemble, count, seed)
     inner = summed(forecast.panel, tree)
-    if method == "bottom-up":
-        solved = _Solved(np.full((inner.n_series, *forecast.median.shape[1:]), np.nan), [])
-    else:
-        solved = _solved(drawn, inner, artifact, window, method)
-    return _settled(drawn, inner, solved, method, keep=samples is not None)
+    base = np.full((inner.n_series, *forecast.median.shape[1:]), np.nan)
+    changes: _Changes = []
+    if method != "bottom-up":
+        base, changes = _reconciled(drawn, inner, artifact, window, method)
+    return _settled(drawn, inner, base, changes, method, keep=samples is not None)
 
 
 @dataclass(frozen=True)
@@ -187,30 +187,25 @@ class _Drawn:
         return values.numpy()
 
 
-class _Solved(NamedTuple):
-    """What reconciliation has found."""
-
-    base: Floats
-    """[R, H, C] medians of inner nodes."""
-    channels: list[tuple[Reconciler, Floats] | None]
-    """Of each channel, and M⁻¹ [nodes, X · H] of what base forecasts lack; None = nothing to reconcile."""
+_Changes = list[Reconciliation | None]
+"""Of each channel; None = nothing to reconcile. Forecasts are X · H: median, mean and paths at every lead."""
 
 
-def _solved(
+def _reconciled(
     drawn: _Drawn, inner: Panel, artifact: Artifact, window: ForecastWindow, method: Method
-) -> _Solved:
-    """Forecasts inner nodes, and returns what changes the series."""
-    forecast, sums, count = drawn.forecast, drawn.tree.sums, drawn.count
-    (nodes, leaves), (_, horizon, channels) = sums.shape, forecast.median.shape
+) -> tuple[Floats, _Changes]:
+    """Returns the medians of inner nodes [R, H, C], and what their forecasts change in those of the series."""
+    forecast, sums = drawn.forecast, drawn.tree.sums
+    nodes, leaves = sums.shape
+    _, horizon, channels = forecast.median.shape
     free = Predictor(replace(artifact, ensemble=artifact.ensemble.unbounded))
     cutoff = common_cutoff(forecast.panel, forecast.cutoff)
     window = replace(window, cutoff=cutoff, latest=cutoff, num_samples=None, columns=())
     base = free.whole(inner, window)
-    added = np.zeros((nodes, count + 2, horizon, channels))
     # No history of a sum holds a series without one: it is added as it is.
-    warm = np.array([without_levels(status) != COLD for status in forecast.status]).reshape(
-        leaves, channels
-    )
+    warm = np.array([without_levels(status) != COLD for status in forecast.status])
+    warm = warm.reshape(leaves, channels)
+    added = np.zeros((nodes, drawn.count + 2, horizon, channels))
     for block, cells in drawn.blocks():
         added += drawn.sums_of(block, cells * warm[block, None, None])
     paths = _ordered(base, added[:, 2:], artifact.ensemble.tail_factor or 1.0)
@@ -224,25 +219,22 @@ def _solved(
         ],
         axis=1,
     )  # [J, R + N, H, C]
-    found: list[tuple[Reconciler, Floats] | None] = []
+    changes: _Changes = []
     for channel in range(channels):
+        own = errors[..., channel]
         usable = np.isfinite(missing[..., channel]).all(axis=(1, 2)) & (drawn.lost[:, channel] == 0)
         used = np.flatnonzero(usable)
-        if not len(used):
-            found.append(None)
-            continue
-        own = errors[..., channel]
         covariance = error_covariance(
             own.transpose(0, 2, 1).reshape(-1, nodes + leaves),
             np.isfinite(own).any(axis=2).sum(axis=0),
             spread[:, channel],
             method == "mint",
         ).select(np.append(used, np.arange(nodes, nodes + leaves)))
-        reconciler = Reconciler(csr_array(sums[used] @ diags_array(warm[:, channel] * 1.0)), covariance)
+        changeable = csr_array(sums[used] @ diags_array(warm[:, channel] * 1.0))
         lacking = missing[used, ..., channel].reshape(len(used), -1)
-        found.append((reconciler, reconciler.solve(lacking)))
-    cold = np.where(warm[:, None], 0.0, forecast.median)[:, None]
-    return _Solved(base.median + drawn.sums_of(slice(None), cold)[:, 0], found)
+        changes.append(Reconciliation(changeable, covariance, lacking) if len(used) else None)
+    cold = np.where(warm[:, None], 0.0, forecast.median)
+    return base.median + drawn.sums_of(slice(None), cold[:, None])[:, 0], changes
 
 
 def _cells(forecast: Forecast, paths: Floats) -> Floats:
@@ -269,7 +261,9 @@ def _ordered(base: Forecast, order: Floats, factor: float) -> Floats:
     return paths
 
 
-def _settled(drawn: _Drawn, inner: Panel, solved: _Solved, method: Method, keep: bool) -> Hierarchy:
+def _settled(
+    drawn: _Drawn, inner: Panel, base: Floats, changes: _Changes, method: Method, keep: bool
+) -> Hierarchy:
     """Changes the series, adds them up, and takes the quantiles of all nodes."""
     forecast, tree = drawn.forecast, drawn.tree
     nodes, leaves = tree.sums.shape
@@ -277,11 +271,10 @@ def _settled(drawn: _Drawn, inner: Panel, solved: _Solved, method: Method, keep:
     parts: list[tuple[Floats, Floats, Floats]] = []
     kept: list[Floats] = []
     for block, cells in drawn.blocks():
-        shape = cells[..., 0].shape
-        for channel, one in enumerate(solved.channels):
-            if one is not None:
-                reconciler, found = one
-                cells[..., channel] += reconciler.corrections(found, block).reshape(shape)
+        for channel, change in enumerate(changes):
+            if change is not None:
+                moved = cells[..., channel]
+                moved += change.corrections(block).reshape(moved.shape)
         cells = drawn.bounded(cells)
         added += drawn.sums_of(block, cells)
         parts.append(_summary(cells, forecast.all_levels))
@@ -308,8 +301,8 @@ def _settled(drawn: _Drawn, inner: Panel, solved: _Solved, method: Method, keep:
         source=None,
         artifact=None,
     )
-    base = np.concatenate([solved.base, forecast.median])
-    return Hierarchy(whole, median, base, tree.levels, method, forecast.lost)
+    bases = np.concatenate([base, forecast.median])
+    return Hierarchy(whole, median, bases, tree.levels, method, forecast.lost)
 
 
 def _summary(cells: Floats, levels: tuple[float, ...]) -> tuple[Floats, Floats, Floats]:

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import forecaster as fc
 from forecaster.cli import app
 from forecaster.forecast import hierarchy as module
-from forecaster.forecast.reconcile import Reconciler, error_covariance, shrinkage
+from forecaster.forecast.reconcile import Reconciliation, error_covariance, shrinkage
 
 HORIZON = 6
 SPEC = "State/Region*Purpose"
@@ -71,11 +71,8 @@ def test_reconciliation_is_that_of_dense_algebra(full, count):
     base = rng.normal(size=(10, 3))
     inverse = np.linalg.inv(w)
     expected = np.linalg.solve(both.T @ inverse @ both, both.T @ inverse @ base)
-    reconciler = Reconciler(csr_array(above), covariance)
-    solved = reconciler.solve(base[:4] - above @ base[4:])
-    found = np.concatenate(
-        [reconciler.corrections(solved, slice(0, 2)), reconciler.corrections(solved, slice(2, 6))]
-    )
+    changes = Reconciliation(csr_array(above), covariance, base[:4] - above @ base[4:])
+    found = np.concatenate([changes.corrections(slice(0, 2)), changes.corrections(slice(2, 6))])
     np.testing.assert_allclose(base[4:] + found, expected, atol=1e-9)
 
 
@@ -113,10 +110,8 @@ def test_reconciled_forecasts_are_those_of_another_package(full, expected):
     base = np.array([18.0, 19.7, 19.4, 7.2, 19.6, 18.3, 17.3])[:, None]
     above = np.array([[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1]], float)
     covariance = error_covariance(errors + (not full), np.full(7, 10**9), np.ones(7), full)
-    reconciler = Reconciler(csr_array(above), covariance)
-    leaves = base[3:] + reconciler.corrections(
-        reconciler.solve(base[:3] - above @ base[3:]), slice(0, 4)
-    )
+    changes = Reconciliation(csr_array(above), covariance, base[:3] - above @ base[3:])
+    leaves = base[3:] + changes.corrections(slice(0, 4))
     np.testing.assert_allclose(np.vstack([above @ leaves, leaves])[:, 0], expected, atol=1e-5)
 
 
