@@ -103,11 +103,11 @@ class Forecast(Result):
         """Levels of `quantiles`, then those of `further`."""
         return self.levels + further_levels(self.columns, self.levels)
 
-    def with_quantiles(self, quantiles: NDArray[np.float64], **fields: Any) -> Forecast:
-        """Returns the forecast with quantiles [N, H, C, Q] at all levels, and with other fields."""
+    def with_quantiles(self, quantiles: NDArray[np.float64]) -> Forecast:
+        """Returns the forecast with quantiles [N, H, C, Q] at all levels."""
         fitted = len(self.levels)
         further = quantiles[..., fitted:] if self.columns else None
-        return replace(self, quantiles=quantiles[..., :fitted], further=further, **fields)
+        return replace(self, quantiles=quantiles[..., :fitted], further=further)
 
     @property
     def shown(self) -> dict[str, NDArray[np.float64]]:

@@ -286,8 +286,8 @@ def _settled(
     )
     panel = stacked(inner, forecast.panel, tree.keys)
     time = forecast.time[0] if leaves else forecast.time
-    whole = forecast.with_quantiles(
-        quantiles,
+    whole = replace(
+        forecast.with_quantiles(quantiles),
         panel=panel,
         series=np.arange(nodes + leaves),
         cutoff=np.append(
