@@ -208,7 +208,7 @@ class Forecast(Result):
 
         Raises:
             ConfigError: the model draws no paths, or the table has no such columns or periods.
-            DataError: a column is named like one of the result.
+            DataError: a column is named like one of the result, or series of a group have unlike steps.
 
         Example:
             >>> model.predict("sales.csv").total("W", by="region").frame   # doctest: +SKIP
@@ -217,7 +217,7 @@ class Forecast(Result):
 
         check_count(samples, "samples", " paths")
         request = TotalRequest.of(sum, by, partial)
-        request.check(self.panel)
+        request.check(self.panel, self.findings)
         return replace(
             totals_of(self.panel, self.blocks(), request, samples or PATHS, seed),
             findings=self.findings,
@@ -243,7 +243,7 @@ class Forecast(Result):
 
         Raises:
             ConfigError: the model draws no paths, or the table has no such columns.
-            DataError: the hierarchy is none, or the series have unlike cutoffs.
+            DataError: the hierarchy is none, or the series have unlike cutoffs or steps.
 
         Example:
             >>> model.predict("sales.csv").hierarchy("region/store").frame   # doctest: +SKIP
@@ -253,7 +253,7 @@ class Forecast(Result):
 
         check_count(samples, "samples", " paths")
         request = HierarchyRequest.of(hierarchy, reconcile)
-        request.check(self.panel, self.cutoff)
+        request.check(self.panel, self.cutoff, self.findings)
         return hierarchy_of(self, request, samples, seed)
 
     def blocks(self) -> Iterator[Forecast]:

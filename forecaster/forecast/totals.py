@@ -27,7 +27,7 @@ from forecaster.forecast.result import Result
 from forecaster.panel.calendar import Calendar, parse_freq
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import PolarsFrame
-from forecaster.panel.groups import Groups, check_by, group_series
+from forecaster.panel.groups import Groups, check_alike, check_by, group_series
 from forecaster.panel.panel import Panel
 
 if TYPE_CHECKING:
@@ -72,14 +72,16 @@ class TotalRequest:
         names = [by] if isinstance(by, str) else by
         return cls(period, None if names is None else tuple(filter(None, names)), partial)
 
-    def check(self, panel: Panel) -> None:
-        """Refuses periods, groups and names of columns that do not suit a table.
+    def check(self, panel: Panel, findings: Sequence[Finding]) -> None:
+        """Refuses periods, groups and names of columns that do not suit a table, of which an audit has findings.
 
         Raises:
             ConfigError: rows are numbered, steps are longer than the period, or a column is not known.
-            DataError: a column is named like one of the result.
+            DataError: a column is named like one of the result, or series of a group have unlike steps.
         """
         check_by(panel, self.by, _RESULTS)
+        if not self.within_series(panel):
+            check_alike(panel, findings, "--sum")
         if self.period == HORIZON:
             return
         if panel.calendar.integer:

@@ -96,7 +96,7 @@ class WhatIf(Result, Generic[Kind]):
             DataError: a column is named like one of the result.
         """
         request = TotalRequest.of(sum, by, partial)
-        check_names(self.panel, request)
+        check_names(self.panel, request, self.findings)
 
         def totals(parts: Iterator[Forecast]) -> Totals:
             return totals_of(self.panel, parts, request, self.samples, self.seed)
@@ -140,14 +140,12 @@ def compared(
     return WhatIf(base, changed, difference, changes, samples, seed)
 
 
-def check_names(panel: Panel, request: TotalRequest | None) -> None:
+def check_names(panel: Panel, request: TotalRequest | None, findings: Sequence[Finding]) -> None:
     """Raises where the result cannot have its columns, or a total not be made: see `TotalRequest.check`."""
-    check_results(panel, ["scenario"], "--what-if")
-    if request is None:
-        return
-    request.check(panel)
-    if "scenario" in (request.by or ()):
-        raise DataError(f"{panel.name}: column 'scenario' is also a result's of --what-if; rename it")
+    by = () if request is None else request.by or ()
+    check_results(panel, ["scenario"], "--what-if", by)
+    if request is not None:
+        request.check(panel, findings)
 
 
 def _differences(whole: Forecast, other: Forecast, samples: int, seed: int) -> Iterator[Forecast]:

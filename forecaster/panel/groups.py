@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from forecaster.errors import ConfigError, DataError
 from forecaster.panel.arrays import Ints
+from forecaster.panel.findings import Finding
 from forecaster.panel.panel import MISSING, Panel
 
 
@@ -89,6 +90,16 @@ def check_results(
             f"{panel.name}: column '{clash[0]}' is also a result's of {option}; rename it, or leave out "
             f"{option}"
         )
+
+
+def check_alike(panel: Panel, findings: Iterable[Finding], option: str) -> None:
+    """Raises a DataError where the audit found series with another step: a week is no day of a sum."""
+    for finding in findings:
+        if finding.rule == "frequency":
+            raise DataError(
+                f"{panel.name}: {option} adds up values of equal steps, but {finding.text}: {finding.first}; "
+                f"{finding.advice}"
+            )
 
 
 def group_series(panel: Panel, by: Sequence[str] | None) -> Groups:

@@ -22,9 +22,9 @@ from scipy.sparse import csr_array
 
 from forecaster.errors import ConfigError, DataError
 from forecaster.panel.arrays import Ints
-from forecaster.panel.findings import check_paths, did_you_mean, listing, refuse_errors
+from forecaster.panel.findings import Finding, check_paths, did_you_mean, listing, refuse_errors
 from forecaster.panel.frames import missing_columns, read_table
-from forecaster.panel.groups import check_results, static_of
+from forecaster.panel.groups import check_alike, check_results, static_of
 from forecaster.panel.panel import MISSING, NO_TIME, Panel
 
 Nests = tuple[tuple[str, ...], ...]
@@ -67,9 +67,10 @@ class HierarchyRequest:
         """Returns the hierarchy of a panel; raises as `tree_of`."""
         return tree_of(panel, self.spec)
 
-    def check(self, panel: Panel, cutoffs: NDArray[np.int64]) -> None:
-        """Raises as `tree`, and a DataError where series have unlike cutoffs."""
+    def check(self, panel: Panel, cutoffs: NDArray[np.int64], findings: Sequence[Finding]) -> None:
+        """Raises as `tree`, and a DataError where series have unlike cutoffs or steps."""
         self.tree(panel)
+        check_alike(panel, findings, "--hierarchy")
         common_cutoff(panel, cutoffs)
 
 

@@ -169,6 +169,33 @@ def test_a_column_named_like_one_of_the_result_is_refused_by_its_name(name):
         forecast.total("W", by="all")
 
 
+def test_series_of_unlike_steps_are_not_added_up(tmp_path):
+    """A week of the one is no day of the other, on whose grid it is forecast."""
+    weeks = pl.DataFrame(
+        {
+            "store": "w",
+            "date": [date(2024, 1, 1) + timedelta(days=7 * week) for week in range(26)],
+            "sales": 140.0 + np.arange(26) % 5,
+            "region": "north",
+        }
+    )
+    table = pl.concat([sales(175), weeks])
+    forecast = fc.predict(table, 7)
+    said = "adds up values of equal steps, but 1 of 4 series have another step than 1d .*: series w.*separately"
+    with pytest.raises(fc.DataError, match=f"`sum` {said}"):
+        forecast.total("W", by="region")
+    with pytest.raises(fc.DataError, match=f"`hierarchy` {said}"):
+        fc.predict(table, 7, cutoff="last").hierarchy("region")
+    assert forecast.total("W").to_polars()["series"].to_list() == [1] * 5  # each by itself
+    table.write_csv(tmp_path / "sales.csv")
+    words = (str(tmp_path / "sales.csv"), "--horizon", "7", "--out", str(tmp_path / "t.csv"))
+    for more in (["--sum", "W", "--by", "all"], ["--hierarchy", "region", "--cutoff", "last"]):
+        code, found = run(*words, *more)
+        assert code and "another step than 1d" in found and not (tmp_path / "t.csv").exists()
+    alike = fc.predict(table, 7, only=["a", "b", "c"])
+    assert alike.total("W", by="all").to_polars()["series"].to_list()[0] == 3
+
+
 # In the shell
 
 
