@@ -150,10 +150,11 @@ class Forecast(Result):
         if self.paths is not None:
             return self.paths
         if self.source is None:
-            raise ConfigError(
-                f"{_NO_PATHS}; a model without errors at earlier cutoffs is to be fitted again: forecaster fit "
-                "TABLE --out MODEL"
-            )
+            if self.artifact is not None:
+                from forecaster.forecast.window import check_samples
+
+                check_samples(self.artifact, count)
+            raise ConfigError(_NO_PATHS)
         return self.source.draw(self, count, seed)
 
     def lacks(self, several: bool) -> str:

@@ -39,9 +39,7 @@ FEWEST = 10
 """Cutoffs below which a status says how few there are."""
 UNKNOWN = 255
 """Stands for an error that is not known."""
-_PRIOR = (
-    10.0  # cutoffs without overlap at which those of a series count as much as what all have in common
-)
+_PRIOR = 10.0  # cutoffs without overlap at which a series' own count as much as what all have in common
 _LEAD_PRIOR, _PHI = 5.0, 0.65  # errors that a usual autocorrelation counts as, and that
 _SERIES_PRIOR, _RHO = 2.0, 0.1  # cutoffs that a usual correlation of series counts as, and that
 _CHUNK = 64  # series and channels at a time: small enough for the cache
@@ -64,10 +62,15 @@ class ErrorLevels:
         """These errors."""
         return self
 
-    @property
+    @cached_property
+    def _known(self) -> NDArray[np.bool_]:
+        """[J, K, H] whether an error is known."""
+        return np.asarray(self.counts != UNKNOWN)
+
+    @cached_property
     def cutoffs(self) -> int:
         """Cutoffs with a known error."""
-        return int((self.counts != UNKNOWN).any(axis=(1, 2)).sum())
+        return int(self._known.any(axis=(1, 2)).sum())
 
     @cached_property
     def _normal(self) -> NDArray[np.float64]:
@@ -75,8 +78,7 @@ class ErrorLevels:
         from scipy.special import ndtri  # a tenth of a second, which most forecasts have no use for
 
         level = (self.counts + 0.5) / (len(GRID) + 1)
-        known = self.counts != UNKNOWN
-        return np.where(known, ndtri(np.where(known, level, 0.5)), 0.0)
+        return np.where(self._known, ndtri(np.where(self._known, level, 0.5)), 0.0)
 
     @cached_property
     def _own(self) -> dict[int, int]:
@@ -91,14 +93,14 @@ class ErrorLevels:
     @cached_property
     def own_share(self) -> NDArray[np.float64]:
         """[K] 1 − λ of each series and channel."""
-        independent = self._independent((self.counts != UNKNOWN).any(axis=2).sum(axis=0))
+        independent = self._independent(self._known.any(axis=2).sum(axis=0))
         return independent / (_PRIOR + independent)
 
     @cached_property
     def correlation(self) -> float:
         """ρ, the mean correlation of two series or channels at one lead, shrunk to 0.1."""
-        errors, known = self._normal, self.counts != UNKNOWN
-        count = known.sum(axis=1)  # [J, H]
+        errors = self._normal
+        count = self._known.sum(axis=1)  # [J, H]
         squares = (errors**2).sum(axis=1)
         products = (errors.sum(axis=1) ** 2 - squares).sum()  # of each pair, twice
         pairs = (count * (count - 1)).sum()
