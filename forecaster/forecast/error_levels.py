@@ -23,7 +23,6 @@ from forecaster.panel.panel import Panel
 CUTOFFS = 20
 _PAIRS = 1000  # series and channels, those of the smallest hashes
 _BYTES = 2_000_000  # of all errors
-_LEAST_HISTORY = 8  # steps before a cutoff
 
 Floats = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -41,7 +40,7 @@ def measured_errors(artifact: Artifact, panel: Panel, since: int | None = None) 
     last = panel.last_observed
     seen = last >= 0
     end = int(panel.time[last[seen]].max())
-    least = max(horizon, _LEAST_HISTORY)
+    least = _least_history(horizon)
     longest = int(np.median((last - panel.indptr[:-1])[seen])) + 1  # steps of most series
     span = longest - least - horizon  # from the first cutoff to the last
     if since is not None:
@@ -69,30 +68,44 @@ def measured_errors(artifact: Artifact, panel: Panel, since: int | None = None) 
     return ErrorLevels(counts, hashes, spacing)
 
 
-def median_errors(predictor: Predictor, panel: Panel, end: int, horizon: int, most: int) -> Floats:
-    """Returns [J, N, H, C] truth minus median at cutoffs common to all series, NaN where there is none.
+def earlier_cutoffs(panel: Panel, end: int, horizon: int, most: int) -> list[Int64]:
+    """Returns up to so many earlier cutoffs, the latest first, for which most series have a history.
 
     Args:
-        predictor: of the model.
         panel: of the series.
         end: time of the last row that may be read.
         horizon: leads.
         most: cutoffs.
     """
-    calendar = panel.calendar
     row = panel.row_at(end)
     known = int(np.median((row - panel.indptr[:-1])[row >= 0])) + 1
-    least = max(horizon, _LEAST_HISTORY)
-    cutoffs, spacing = _spread(known - least - horizon, most, horizon)
-    errors = np.full((cutoffs, panel.n_series, horizon, panel.n_channels), np.nan)
-    times = [calendar.shift(end, -horizon - spacing * number) for number in range(cutoffs)]
-    if cutoffs:
+    span = known - _least_history(horizon) - horizon
+    cutoffs, spacing = _spread(span, most, horizon)
+    return [panel.calendar.shift(end, -horizon - spacing * number) for number in range(cutoffs)]
+
+
+def median_errors(predictor: Predictor, panel: Panel, times: Sequence[Int64], horizon: int) -> Floats:
+    """Returns [J, N, H, C] truth minus median, NaN where there is none.
+
+    Args:
+        predictor: of the model.
+        panel: of the series.
+        times: of the cutoffs, the latest first.
+        horizon: leads.
+    """
+    errors = np.full((len(times), panel.n_series, horizon, panel.n_channels), np.nan)
+    if times:
         panel = panel.reaching(np.full(panel.n_series, times[0]), predictor.artifact.horizon)
     middle = predictor.artifact.plan.model.quantile_levels.index(0.5)
-    found = _past_forecasts(predictor, panel, times, least, horizon)
+    found = _past_forecasts(predictor, panel, times, _least_history(horizon), horizon)
     for number, series, quantiles, truth in found:
         errors[number, series] = truth - quantiles[..., middle]
     return errors
+
+
+def _least_history(horizon: int) -> int:
+    """Returns the steps that a series has before a cutoff."""
+    return max(horizon, 8)
 
 
 def _spread(span: int, most: int, horizon: int) -> tuple[int, int]:

@@ -25,7 +25,7 @@ from scipy.special import ndtri
 from forecaster.errors import ConfigError, number_of
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.bands import without_levels
-from forecaster.forecast.error_levels import CUTOFFS, median_errors
+from forecaster.forecast.error_levels import CUTOFFS, earlier_cutoffs, median_errors
 from forecaster.forecast.forecast import COLD, Forecast
 from forecaster.forecast.paths import path_values
 from forecaster.forecast.predictor import Predictor
@@ -212,9 +212,10 @@ def _reconciled(
     missing = _cells(base, paths) - added
     spread = np.concatenate([_variance(base), _variance(forecast)])
     most = min(CUTOFFS, max(1, _WINDOWS // (nodes + leaves)))
+    times = earlier_cutoffs(forecast.panel, cutoff, horizon, most)
     errors = np.concatenate(
         [
-            median_errors(predictor, panel, cutoff, horizon, most)
+            median_errors(predictor, panel, times, horizon)
             for predictor, panel in ((free, inner), (Predictor(artifact), forecast.panel))
         ],
         axis=1,

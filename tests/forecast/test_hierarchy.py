@@ -252,6 +252,14 @@ def test_a_series_without_history_is_added_to_sums_as_it_is():
     np.testing.assert_allclose(found.base[0], plain.base[0] + base.median[0])
 
 
+def test_sums_with_a_longer_history_than_most_series_are_reconciled_at_cutoffs_of_these():
+    late = (pl.col("Purpose") == "fun") | (pl.col("Region") == "Perth")
+    table = trips().filter(~late | (pl.col("date") >= date(2024, 2, 25)))
+    base = fc.predict(table, HORIZON, series=["Region", "Purpose"])
+    found = base.hierarchy("State", "mint", samples=20)
+    check_sums(found, np.array([[1] * 6, [1, 1, 0, 0, 1, 1], [0, 0, 1, 1, 0, 0]], float))
+
+
 def test_series_with_unlike_cutoffs_are_refused_with_the_option_that_helps():
     table = trips().filter((pl.col("Region") != "Perth") | (pl.col("date") < date(2024, 3, 10)))
     base = fc.predict(table, HORIZON, series=["Region", "Purpose"])
