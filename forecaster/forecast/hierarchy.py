@@ -222,9 +222,12 @@ def _reconciled(
     )  # [J, R + N, H, C]
     changes: _Changes = []
     for channel in range(channels):
-        own = errors[..., channel]
         usable = np.isfinite(missing[..., channel]).all(axis=(1, 2)) & (drawn.lost[:, channel] == 0)
         used = np.flatnonzero(usable)
+        if not len(used):
+            changes.append(None)
+            continue
+        own = errors[..., channel]
         covariance = error_covariance(
             own.transpose(0, 2, 1).reshape(-1, nodes + leaves),
             np.isfinite(own).any(axis=2).sum(axis=0),
@@ -233,7 +236,7 @@ def _reconciled(
         ).select(np.append(used, np.arange(nodes, nodes + leaves)))
         changeable = csr_array(sums[used] @ diags_array(warm[:, channel] * 1.0))
         lacking = missing[used, ..., channel].reshape(len(used), -1)
-        changes.append(Reconciliation(changeable, covariance, lacking) if len(used) else None)
+        changes.append(Reconciliation(changeable, covariance, lacking))
     cold = np.where(warm[:, None], 0.0, forecast.median)
     return base.median + drawn.sums_of(slice(None), cold[:, None])[:, 0], changes
 

@@ -243,6 +243,17 @@ def test_a_series_without_a_forecast_leaves_its_sums_missing_and_the_others_reco
     assert "1 without a forecast" in found.report
 
 
+@pytest.mark.parametrize("method", ["mint", "wls", "bottom-up"])
+def test_where_every_sum_lacks_a_series_the_others_stay_as_they_were(method):
+    table = trips().with_columns(
+        trips=pl.when(pl.col("Purpose") == "fun").then(None).otherwise("trips")
+    )
+    base = fc.predict(table, HORIZON, series=["Region", "Purpose"])
+    found = base.hierarchy("State", method)
+    assert np.isnan(found.median[:3]).all()
+    np.testing.assert_array_equal(found.median[3:], base.median)
+
+
 def test_a_series_without_history_is_added_to_sums_as_it_is():
     base = replace(forecast(), status=("cold", *forecast().status[1:]))
     found, plain = base.hierarchy("State", "wls", samples=20), forecast().hierarchy("State", "wls")
