@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from forecaster.errors import ConfigError, DataError
 from forecaster.panel.arrays import Ints
-from forecaster.panel.findings import Finding
+from forecaster.panel.findings import OTHER_STEP, Finding
 from forecaster.panel.panel import MISSING, Panel
 
 
@@ -95,7 +95,7 @@ def check_results(
 def check_alike(panel: Panel, findings: Iterable[Finding], option: str) -> None:
     """Raises a DataError where the audit found series with another step: a week is no day of a sum."""
     for finding in findings:
-        if finding.rule == "frequency":
+        if OTHER_STEP in finding.text:
             raise DataError(
                 f"{panel.name}: {option} adds up values of equal steps, but {finding.text}: {finding.first}; "
                 f"{finding.advice}"

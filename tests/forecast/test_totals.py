@@ -196,6 +196,21 @@ def test_series_of_unlike_steps_are_not_added_up(tmp_path):
     assert alike.total("W", by="all").to_polars()["series"].to_list()[0] == 3
 
 
+def test_a_series_that_had_another_step_long_ago_and_an_assumed_one_are_added_up():
+    """Weeks at first, days later; and one row each."""
+    table = sales(200)
+    early = (
+        (pl.col("store") == "a")
+        & (pl.col("date") < date(2024, 5, 20))
+        & (pl.col("date").dt.weekday() > 1)
+    )
+    forecast = fc.predict(table.filter(~early), 7)
+    assert any("changes" in finding.text for finding in forecast.findings)
+    assert forecast.total("horizon", by="all").to_polars()["status"].to_list() == ["ok"]
+    first = fc.predict(sales(1), 3, series="store", target="sales")
+    assert first.total("horizon", by="all").to_polars()["series"].to_list() == [3]
+
+
 # In the shell
 
 
