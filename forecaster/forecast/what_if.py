@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import numpy as np
 
 from forecaster.arguments import typed
-from forecaster.errors import DataError
 from forecaster.forecast.bands import without_levels
 from forecaster.forecast.forecast import COLD, Forecast, joined
 from forecaster.forecast.result import Result
