@@ -119,7 +119,6 @@ def _print_first(
     given: dict[str, Any],
 ) -> None:
     """Prints the first rows instead of writing a file."""
-    from forecaster.forecast.hierarchy import hierarchy_of
     from forecaster.forecast.parts import rows_of
     from forecaster.forecast.totals import PATHS, TotalRequest
     from forecaster.runs.console import Screen
@@ -141,8 +140,7 @@ def _print_first(
         if isinstance(request, TotalRequest):
             found = found.total(request.period, request.by, partial=request.partial, **how)
         else:
-            request.check(found.panel, found.cutoff)
-            found = hierarchy_of(found, request, **how)
+            found = found.hierarchy(request.spec, request.method, **how)
     Screen().print_rows(rows_of(found))
     _print_outcome(found)
     results.put(found, None, plot)

@@ -5,6 +5,7 @@ Axes: J cutoff · N series · H lead · C channel.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,7 +23,9 @@ from forecaster.panel.panel import Panel
 CUTOFFS = 20
 _PAIRS = 1000  # series and channels, those of the smallest hashes
 _BYTES = 2_000_000  # of all errors
-_LEAST_HISTORY = 8  # steps before a cutoff
+
+Floats = NDArray[np.float64]
+Int64 = NDArray[np.int64]
 
 
 def measured_errors(artifact: Artifact, panel: Panel, since: int | None = None) -> ErrorLevels:
@@ -37,7 +40,7 @@ def measured_errors(artifact: Artifact, panel: Panel, since: int | None = None) 
     last = panel.last_observed
     seen = last >= 0
     end = int(panel.time[last[seen]].max())
-    least = max(horizon, _LEAST_HISTORY)
+    least = _least_history(horizon)
     longest = int(np.median((last - panel.indptr[:-1])[seen])) + 1  # steps of most series
     span = longest - least - horizon  # from the first cutoff to the last
     if since is not None:
@@ -56,44 +59,53 @@ def measured_errors(artifact: Artifact, panel: Panel, since: int | None = None) 
         own = panel.time[panel.last_observed]
         anchor = np.where((since is None) & (own < calendar.shift(end, -horizon)), own, end)
         panel = panel.reaching(calendar.shift(anchor, -horizon), horizon)
-        predictor = Predictor(artifact)
-        for number in range(cutoffs):
-            time = calendar.shift(anchor, -horizon - spacing * number)
-            counts[number] = _counts(predictor, panel, time, least)[place, :, channel]
+        times = [calendar.shift(anchor, -horizon - spacing * number) for number in range(cutoffs)]
+        found = _past_forecasts(Predictor(artifact), panel, times, least, horizon)
+        for number, forecast, quantiles, truth in found:
+            below = np.full((panel.n_series, *truth.shape[1:]), UNKNOWN, np.uint8)
+            below[forecast] = _counts(artifact, quantiles, truth)
+            counts[number] = below[place, :, channel]
     return ErrorLevels(counts, hashes, spacing)
 
 
-def median_errors(
-    predictor: Predictor, panel: Panel, end: int, horizon: int, most: int
-) -> NDArray[np.float64]:
-    """Returns [J, N, H, C] truth minus median at cutoffs common to all series, NaN where there is none.
+def earlier_cutoffs(panel: Panel, end: int, horizon: int, most: int) -> list[Int64]:
+    """Returns up to so many earlier cutoffs, the latest first, for which most series have a history.
 
     Args:
-        predictor: of the model.
         panel: of the series.
         end: time of the last row that may be read.
         horizon: leads.
         most: cutoffs.
     """
-    calendar, channels = panel.calendar, panel.n_channels
     row = panel.row_at(end)
     known = int(np.median((row - panel.indptr[:-1])[row >= 0])) + 1
-    least = max(horizon, _LEAST_HISTORY)
-    cutoffs, spacing = _spread(known - least - horizon, most, horizon)
-    errors = np.full((cutoffs, panel.n_series, horizon, channels), np.nan)
-    times = [calendar.shift(end, -horizon - spacing * number) for number in range(cutoffs)]
-    if cutoffs:
+    span = known - _least_history(horizon) - horizon
+    cutoffs, spacing = _spread(span, most, horizon)
+    return [panel.calendar.shift(end, -horizon - spacing * number) for number in range(cutoffs)]
+
+
+def median_errors(predictor: Predictor, panel: Panel, times: Sequence[Int64], horizon: int) -> Floats:
+    """Returns [J, N, H, C] truth minus median, NaN where there is none.
+
+    Args:
+        predictor: of the model.
+        panel: of the series.
+        times: of the cutoffs, the latest first.
+        horizon: leads.
+    """
+    errors = np.full((len(times), panel.n_series, horizon, panel.n_channels), np.nan)
+    if times:
         panel = panel.reaching(np.full(panel.n_series, times[0]), predictor.artifact.horizon)
     middle = predictor.artifact.plan.model.quantile_levels.index(0.5)
-    for number, time in enumerate(times):
-        row = panel.row_at(time)
-        series = np.flatnonzero(row - panel.indptr[:-1] + 1 >= least)
-        if not len(series):
-            continue
-        found = predictor.quantiles(panel, series, row[series], horizon)[..., middle]
-        leads = row[series, None] + np.arange(1, horizon + 1)
-        errors[number, series] = panel.values[leads, :channels] - found
+    found = _past_forecasts(predictor, panel, times, _least_history(horizon), horizon)
+    for number, series, quantiles, truth in found:
+        errors[number, series] = truth - quantiles[..., middle]
     return errors
+
+
+def _least_history(horizon: int) -> int:
+    """Returns the steps that a series has before a cutoff."""
+    return max(horizon, 8)
 
 
 def _spread(span: int, most: int, horizon: int) -> tuple[int, int]:
@@ -116,25 +128,29 @@ class LaterErrors:
         return measured_errors(self.artifact, self.panel)
 
 
-def _counts(
-    predictor: Predictor, panel: Panel, time: NDArray[np.int64], least: int
-) -> NDArray[np.uint8]:
-    """Returns [N, H, C] quantiles of `GRID` below the truth after one cutoff of each series."""
-    artifact = predictor.artifact
-    row = panel.row_at(time)
-    series = np.flatnonzero(row - panel.indptr[:-1] + 1 >= least)
-    counts = np.full((panel.n_series, artifact.horizon, panel.n_channels), UNKNOWN, np.uint8)
-    if not len(series):
-        return counts
-    quantiles = torch.from_numpy(predictor.quantiles(panel, series, row[series]))  # [n, H, C, Q]
-    leads = row[series, None] + np.arange(1, artifact.horizon + 1)
-    truth = torch.from_numpy(panel.values[leads, : panel.n_channels])
+def _past_forecasts(
+    predictor: Predictor, panel: Panel, times: Sequence[Int64 | int], least: int, horizon: int
+) -> Iterator[tuple[int, Int64, Floats, Floats]]:
+    """Yields the number of a past cutoff, the series [n] with a history of `least` steps up to it, and of these
+    the quantiles [n, H, C, Q] and the truth [n, H, C]; nothing of a cutoff without such series."""
+    for number, time in enumerate(times):
+        row = panel.row_at(time)
+        series = np.flatnonzero(row - panel.indptr[:-1] + 1 >= least)
+        if len(series):
+            leads = row[series, None] + np.arange(1, horizon + 1)
+            quantiles = predictor.quantiles(panel, series, row[series], horizon)
+            yield number, series, quantiles, panel.values[leads, : panel.n_channels]
+
+
+def _counts(artifact: Artifact, quantiles: Floats, truth: Floats) -> NDArray[np.uint8]:
+    """Returns [n, H, C] quantiles of `GRID` below the truth; `UNKNOWN` where one of both is not known."""
     levels, factor = artifact.plan.model.quantile_levels, artifact.ensemble.tail_factor or 1.0
-    for part in blocks(len(series), quantiles[0].numel() * len(GRID) // len(levels)):
-        actual = truth[part]
-        grid = at_levels(quantiles[part], levels, GRID, factor)  # [n, H, C, 100]
+    counts = np.empty(truth.shape, np.uint8)
+    for part in blocks(len(truth), quantiles[0].size * len(GRID) // len(levels)):
+        grid = at_levels(torch.from_numpy(quantiles[part]), levels, GRID, factor)  # [n, H, C, 100]
+        actual = torch.from_numpy(truth[part])[..., None]
         # A truth that several quantiles are equal to, as 0 of a demand, lies in their middle.
-        below = ((grid < actual[..., None]).sum(dim=-1) + (grid <= actual[..., None]).sum(dim=-1)) // 2
-        known = grid.isfinite().all(dim=-1) & actual.isfinite()
-        counts[series[part]] = below.where(known, UNKNOWN).numpy()
+        below = ((grid < actual).sum(dim=-1) + (grid <= actual).sum(dim=-1)) // 2
+        known = (grid.isfinite() & actual.isfinite()).all(dim=-1)
+        counts[part] = below.where(known, UNKNOWN).numpy()
     return counts

@@ -18,7 +18,13 @@ from numpy.typing import NDArray
 
 from forecaster.arguments import typed
 from forecaster.errors import ConfigError, DataError, check_count
-from forecaster.forecast.bands import Columns, further_levels, quantile_columns, without_levels
+from forecaster.forecast.bands import (
+    UNSCALED,
+    Columns,
+    further_levels,
+    quantile_columns,
+    without_levels,
+)
 from forecaster.forecast.result import Result
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import PolarsFrame, to_kind
@@ -39,6 +45,8 @@ PATH_BLOCK = 256
 """Forecasts whose paths are drawn at a time."""
 COLD = "cold"
 """Status of a forecast of a series without history."""
+_APART = ", series drawn apart"
+"""Ends the status of a sum over series whose paths an autoregressive decoder draws one by one."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,14 +94,29 @@ class Forecast(Result):
         return self.quantiles[..., self.levels.index(0.5)]
 
     @property
+    def usable(self) -> NDArray[np.bool_]:
+        """[N, C] whether there is a forecast."""
+        return np.asarray(np.isfinite(self.quantiles).all(axis=(1, 3)))
+
+    @property
+    def all_levels(self) -> tuple[float, ...]:
+        """Levels of `quantiles`, then those of `further`."""
+        return self.levels + further_levels(self.columns, self.levels)
+
+    def with_quantiles(self, quantiles: NDArray[np.float64]) -> Forecast:
+        """Returns the forecast with quantiles [N, H, C, Q] at all levels."""
+        fitted = len(self.levels)
+        further = quantiles[..., fitted:] if self.columns else None
+        return replace(self, quantiles=quantiles[..., :fitted], further=further)
+
+    @property
     def shown(self) -> dict[str, NDArray[np.float64]]:
         """[N, H, C] the quantiles of each column."""
-        levels = self.levels + further_levels(self.columns, self.levels)
-        parts = [self.quantiles] if self.further is None else [self.quantiles, self.further]
+        quantiles = self.quantiles
+        if self.further is not None:
+            quantiles = np.concatenate([quantiles, self.further], axis=-1)
+        every = dict(zip(self.all_levels, np.moveaxis(quantiles, -1, 0), strict=True))
         columns = self.columns or quantile_columns(self.levels)
-        every = dict(
-            zip(levels, (cells for part in parts for cells in np.moveaxis(part, -1, 0)), strict=True)
-        )
         return {name: every[level] for name, level in columns}
 
     @property
@@ -127,11 +150,20 @@ class Forecast(Result):
         if self.paths is not None:
             return self.paths
         if self.source is None:
-            raise ConfigError(
-                f"{_NO_PATHS}; a model without errors at earlier cutoffs is to be fitted again: forecaster fit "
-                "TABLE --out MODEL"
-            )
+            if self.artifact is not None:
+                from forecaster.forecast.window import check_samples
+
+                check_samples(self.artifact, count)
+            raise ConfigError(_NO_PATHS)
         return self.source.draw(self, count, seed)
+
+    def lacks(self, several: bool) -> str:
+        """Returns what ends the status of sums of paths; `several` = over series or channels."""
+        if self.source is None:
+            return _APART * several
+        scarce = self.source.scarce
+        far = any(status.endswith(UNSCALED) for status in self.status)
+        return f", {scarce}" * bool(scarce) + UNSCALED * far
 
     def keyed(self, values: Mapping[str, NDArray[Any]], numbered: bool = False) -> PolarsFrame:
         """Returns the rows of arrays [N, S, H, C] by column; `numbered` = with the number of the sample."""
@@ -177,16 +209,16 @@ class Forecast(Result):
 
         Raises:
             ConfigError: the model draws no paths, or the table has no such columns or periods.
-            DataError: a column is named like one of the result.
+            DataError: a column is named like one of the result, or series of a group have unlike steps.
 
         Example:
             >>> model.predict("sales.csv").total("W", by="region").frame   # doctest: +SKIP
         """
         from forecaster.forecast.totals import PATHS, TotalRequest, totals_of
 
-        check_count(samples or PATHS, "samples", " paths")
+        check_count(samples, "samples", " paths")
         request = TotalRequest.of(sum, by, partial)
-        request.check(self.panel)
+        request.check(self.panel, self.findings)
         return replace(
             totals_of(self.panel, self.blocks(), request, samples or PATHS, seed),
             findings=self.findings,
@@ -212,18 +244,17 @@ class Forecast(Result):
 
         Raises:
             ConfigError: the model draws no paths, or the table has no such columns.
-            DataError: the hierarchy is none, or the series have unlike cutoffs.
+            DataError: the hierarchy is none, or the series have unlike cutoffs or steps.
 
         Example:
             >>> model.predict("sales.csv").hierarchy("region/store").frame   # doctest: +SKIP
         """
         from forecaster.forecast.hierarchy import hierarchy_of
-        from forecaster.forecast.totals import PATHS
         from forecaster.panel.tree import HierarchyRequest
 
-        check_count(samples or PATHS, "samples", " paths")
+        check_count(samples, "samples", " paths")
         request = HierarchyRequest.of(hierarchy, reconcile)
-        request.check(self.panel, self.cutoff)
+        request.check(self.panel, self.cutoff, self.findings)
         return hierarchy_of(self, request, samples, seed)
 
     def blocks(self) -> Iterator[Forecast]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -24,16 +24,16 @@ from scipy.special import ndtri
 
 from forecaster.errors import ConfigError, number_of
 from forecaster.forecast.artifact import Artifact
-from forecaster.forecast.bands import further_levels, without_levels
-from forecaster.forecast.error_levels import CUTOFFS, median_errors
+from forecaster.forecast.bands import without_levels
+from forecaster.forecast.error_levels import CUTOFFS, earlier_cutoffs, median_errors
 from forecaster.forecast.forecast import COLD, Forecast
+from forecaster.forecast.paths import path_values
 from forecaster.forecast.predictor import Predictor
-from forecaster.forecast.reconcile import Reconciler, error_covariance
+from forecaster.forecast.reconcile import Reconciliation, error_covariance
 from forecaster.forecast.result import Result
 from forecaster.forecast.totals import PATHS
 from forecaster.forecast.window import ForecastWindow
 from forecaster.model.ensemble import Ensemble
-from forecaster.model.tails import at_levels
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import PolarsFrame
 from forecaster.panel.panel import Panel
@@ -133,11 +133,11 @@ def hierarchy_of(
     method = request.method or ("mint" if len(tree.levels) <= MOST_OF_MINT else "wls")
     drawn = _Drawn(forecast, tree, artifact.ensemble, count, seed)
     inner = summed(forecast.panel, tree)
-    if method == "bottom-up":
-        solved = _Solved(np.full((inner.n_series, *forecast.median.shape[1:]), np.nan), [])
-    else:
-        solved = _solved(drawn, inner, artifact, window, method)
-    return _settled(drawn, inner, solved, method, keep=samples is not None)
+    base = np.full((inner.n_series, *forecast.median.shape[1:]), np.nan)
+    changes: _Changes = []
+    if method != "bottom-up":
+        base, changes = _reconciled(drawn, inner, artifact, window, method)
+    return _settled(drawn, inner, base, changes, method, keep=samples is not None)
 
 
 @dataclass(frozen=True)
@@ -150,15 +150,10 @@ class _Drawn:
     count: int
     seed: int
 
-    @property
-    def there(self) -> NDArray[np.bool_]:
-        """[N, C] whether there is a forecast."""
-        return np.asarray(np.isfinite(self.forecast.quantiles).all(axis=(1, 3)))
-
-    @property
+    @cached_property
     def lost(self) -> NDArray[np.int64]:
         """[R, C] series of a node without a forecast."""
-        return np.rint(self.tree.sums @ (~self.there).astype(np.float64)).astype(np.int64)
+        return np.rint(self.tree.sums @ (~self.forecast.usable).astype(np.float64)).astype(np.int64)
 
     def blocks(self) -> Iterator[tuple[slice, Floats]]:
         """Yields some series and their cells [n, X, H, C], NaN where there is no forecast."""
@@ -192,49 +187,45 @@ class _Drawn:
         return values.numpy()
 
 
-class _Solved(NamedTuple):
-    """What reconciliation has found."""
-
-    base: Floats
-    """[R, H, C] medians of inner nodes."""
-    channels: list[tuple[Reconciler, Floats] | None]
-    """Of each channel, and M⁻¹ [nodes, X · H] of what base forecasts lack; None = nothing to reconcile."""
+_Changes = list[Reconciliation | None]
+"""Of each channel; None = nothing to reconcile. Forecasts are X · H: median, mean and paths at every lead."""
 
 
-def _solved(
+def _reconciled(
     drawn: _Drawn, inner: Panel, artifact: Artifact, window: ForecastWindow, method: Method
-) -> _Solved:
-    """Forecasts inner nodes, and returns what changes the series."""
-    forecast, sums, count = drawn.forecast, drawn.tree.sums, drawn.count
-    (nodes, leaves), (_, horizon, channels) = sums.shape, forecast.median.shape
+) -> tuple[Floats, _Changes]:
+    """Returns the medians of inner nodes [R, H, C], and what their forecasts change in those of the series."""
+    forecast, sums = drawn.forecast, drawn.tree.sums
+    nodes, leaves = sums.shape
+    _, horizon, channels = forecast.median.shape
     free = Predictor(replace(artifact, ensemble=artifact.ensemble.unbounded))
     cutoff = common_cutoff(forecast.panel, forecast.cutoff)
     window = replace(window, cutoff=cutoff, latest=cutoff, num_samples=None, columns=())
     base = free.whole(inner, window)
-    added = np.zeros((nodes, count + 2, horizon, channels))
     # No history of a sum holds a series without one: it is added as it is.
-    warm = np.array([without_levels(status) != COLD for status in forecast.status]).reshape(
-        leaves, channels
-    )
+    warm = np.array([without_levels(status) != COLD for status in forecast.status])
+    warm = warm.reshape(leaves, channels)
+    added = np.zeros((nodes, drawn.count + 2, horizon, channels))
     for block, cells in drawn.blocks():
         added += drawn.sums_of(block, cells * warm[block, None, None])
     paths = _ordered(base, added[:, 2:], artifact.ensemble.tail_factor or 1.0)
     missing = _cells(base, paths) - added
     spread = np.concatenate([_variance(base), _variance(forecast)])
     most = min(CUTOFFS, max(1, _WINDOWS // (nodes + leaves)))
+    times = earlier_cutoffs(forecast.panel, cutoff, horizon, most)
     errors = np.concatenate(
         [
-            median_errors(predictor, panel, cutoff, horizon, most)
+            median_errors(predictor, panel, times, horizon)
             for predictor, panel in ((free, inner), (Predictor(artifact), forecast.panel))
         ],
         axis=1,
     )  # [J, R + N, H, C]
-    found: list[tuple[Reconciler, Floats] | None] = []
+    changes: _Changes = []
     for channel in range(channels):
         usable = np.isfinite(missing[..., channel]).all(axis=(1, 2)) & (drawn.lost[:, channel] == 0)
         used = np.flatnonzero(usable)
         if not len(used):
-            found.append(None)
+            changes.append(None)
             continue
         own = errors[..., channel]
         covariance = error_covariance(
@@ -243,11 +234,11 @@ def _solved(
             spread[:, channel],
             method == "mint",
         ).select(np.append(used, np.arange(nodes, nodes + leaves)))
-        reconciler = Reconciler(csr_array(sums[used] @ diags_array(warm[:, channel] * 1.0)), covariance)
+        changeable = csr_array(sums[used] @ diags_array(warm[:, channel] * 1.0))
         lacking = missing[used, ..., channel].reshape(len(used), -1)
-        found.append((reconciler, reconciler.solve(lacking)))
-    cold = np.where(warm[:, None], 0.0, forecast.median)[:, None]
-    return _Solved(base.median + drawn.sums_of(slice(None), cold)[:, 0], found)
+        changes.append(Reconciliation(changeable, covariance, lacking))
+    cold = np.where(warm[:, None], 0.0, forecast.median)
+    return base.median + drawn.sums_of(slice(None), cold[:, None])[:, 0], changes
 
 
 def _cells(forecast: Forecast, paths: Floats) -> Floats:
@@ -264,54 +255,49 @@ def _variance(forecast: Forecast) -> Floats:
 
 
 def _ordered(base: Forecast, order: Floats, factor: float) -> Floats:
-    """Returns [R, S, H, C] quantiles of inner nodes in an order [R, S, H, C]."""
+    """Returns paths [R, S, H, C] of inner nodes in an order [R, S, H, C]."""
     count = order.shape[1]
     if not count:
         return order
-    levels = tuple((place + 0.5) / count for place in range(count))
-    values = at_levels(
-        torch.from_numpy(base.quantiles), base.levels, levels, factor
-    ).numpy()  # [R, H, C, S]
+    values = path_values(base.quantiles, base.mean, base.levels, count, factor)
     paths = np.empty_like(order)
     np.put_along_axis(paths, order.argsort(axis=1, kind="stable"), np.moveaxis(values, -1, 1), axis=1)
     return paths
 
 
-def _settled(drawn: _Drawn, inner: Panel, solved: _Solved, method: Method, keep: bool) -> Hierarchy:
+def _settled(
+    drawn: _Drawn, inner: Panel, base: Floats, changes: _Changes, method: Method, keep: bool
+) -> Hierarchy:
     """Changes the series, adds them up, and takes the quantiles of all nodes."""
     forecast, tree = drawn.forecast, drawn.tree
     nodes, leaves = tree.sums.shape
-    levels = forecast.levels + further_levels(forecast.columns, forecast.levels)
     added = np.zeros((nodes, drawn.count + 2, *forecast.median.shape[1:]))
     parts: list[tuple[Floats, Floats, Floats]] = []
     kept: list[Floats] = []
     for block, cells in drawn.blocks():
-        shape = cells[..., 0].shape
-        for channel, one in enumerate(solved.channels):
-            if one is not None:
-                reconciler, found = one
-                cells[..., channel] += reconciler.corrections(found, block).reshape(shape)
+        for channel, change in enumerate(changes):
+            if change is not None:
+                moved = cells[..., channel]
+                moved += change.corrections(block).reshape(moved.shape)
         cells = drawn.bounded(cells)
         added += drawn.sums_of(block, cells)
-        parts.append(_summary(cells, levels))
+        parts.append(_summary(cells, forecast.all_levels))
         kept += [cells[:, 2:]] * keep
     added.transpose(0, 3, 1, 2)[drawn.lost > 0] = np.nan
     median, mean, quantiles = (
-        np.concatenate(arrays) for arrays in zip(_summary(added, levels), *parts, strict=True)
+        np.concatenate(arrays)
+        for arrays in zip(_summary(added, forecast.all_levels), *parts, strict=True)
     )
-    fitted = len(forecast.levels)
     panel = stacked(inner, forecast.panel, tree.keys)
     time = forecast.time[0] if leaves else forecast.time
     whole = replace(
-        forecast,
+        forecast.with_quantiles(quantiles),
         panel=panel,
         series=np.arange(nodes + leaves),
         cutoff=np.append(
             np.full(nodes, common_cutoff(forecast.panel, forecast.cutoff)), forecast.cutoff
         ),
         time=np.concatenate([np.broadcast_to(time, (nodes, len(time))), forecast.time]),
-        quantiles=quantiles[..., :fitted],
-        further=quantiles[..., fitted:] if forecast.columns else None,
         mean=mean,
         paths=np.concatenate([added[:, 2:], *kept]) if keep else None,
         status=(*_statuses(drawn), *forecast.status),
@@ -319,8 +305,8 @@ def _settled(drawn: _Drawn, inner: Panel, solved: _Solved, method: Method, keep:
         source=None,
         artifact=None,
     )
-    base = np.concatenate([solved.base, forecast.median])
-    return Hierarchy(whole, median, base, tree.levels, method, forecast.lost)
+    bases = np.concatenate([base, forecast.median])
+    return Hierarchy(whole, median, bases, tree.levels, method, forecast.lost)
 
 
 def _summary(cells: Floats, levels: tuple[float, ...]) -> tuple[Floats, Floats, Floats]:
@@ -331,11 +317,13 @@ def _summary(cells: Floats, levels: tuple[float, ...]) -> tuple[Floats, Floats, 
 
 def _statuses(drawn: _Drawn) -> Iterator[str]:
     """Yields what is to be said of each inner node and channel."""
-    scarce = "" if drawn.forecast.source is None else drawn.forecast.source.scarce
-    names, sums, there = drawn.forecast.panel.series_names, drawn.tree.sums, drawn.there
+    lacks = [drawn.forecast.lacks(several) for several in (False, True)]
+    names, sums, usable = drawn.forecast.panel.series_names, drawn.tree.sums, drawn.forecast.usable
     for node, lost in enumerate(drawn.lost):
         series = sums.indices[sums.indptr[node] : sums.indptr[node + 1]]
         for channel, count in enumerate(lost):
-            first = names[series[~there[series, channel]][0]] if count else ""
-            said = f"no forecast of {count:,} of {len(series):,} series, as {first}"
-            yield said if count else f"ok, {scarce}" if scarce else "ok"
+            if count:
+                first = names[series[~usable[series, channel]][0]]
+                yield f"no forecast of {count:,} of {len(series):,} series, as {first}"
+            else:
+                yield "ok" + lacks[len(series) > 1]

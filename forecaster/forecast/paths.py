@@ -6,7 +6,7 @@
     f      √ρ common + √(1 − ρ) own: over leads as the errors of all series together, ρ between two series
     order  √(1 − λ) e + √λ f, λ = 10 / (10 + cutoffs without overlap)
 
-Where a path is the r-th smallest of S by this order, it has the quantile of level (r − ½) / S. So no
+Where a path is the r-th smallest of S by this order, it has the r-th value of its cell (`path_values`). So no
 distribution of a cell is changed. Sources: Clark, Gangopadhyay, Hay, Rajagopalan and Wilby, "The Schaake
 shuffle" (2004), for the ranks; a Gaussian copula in their place, since cutoffs are few. The random numbers
 are functions of seed, series and cutoff only: neither batch, shard nor the order of series changes a path.
@@ -39,9 +39,7 @@ FEWEST = 10
 """Cutoffs below which a status says how few there are."""
 UNKNOWN = 255
 """Stands for an error that is not known."""
-_PRIOR = (
-    10.0  # cutoffs without overlap at which those of a series count as much as what all have in common
-)
+_PRIOR = 10.0  # cutoffs without overlap at which a series' own count as much as what all have in common
 _LEAD_PRIOR, _PHI = 5.0, 0.65  # errors that a usual autocorrelation counts as, and that
 _SERIES_PRIOR, _RHO = 2.0, 0.1  # cutoffs that a usual correlation of series counts as, and that
 _CHUNK = 64  # series and channels at a time: small enough for the cache
@@ -64,10 +62,15 @@ class ErrorLevels:
         """These errors."""
         return self
 
-    @property
+    @cached_property
+    def _known(self) -> NDArray[np.bool_]:
+        """[J, K, H] whether an error is known."""
+        return np.asarray(self.counts != UNKNOWN)
+
+    @cached_property
     def cutoffs(self) -> int:
         """Cutoffs with a known error."""
-        return int((self.counts != UNKNOWN).any(axis=(1, 2)).sum())
+        return int(self._known.any(axis=(1, 2)).sum())
 
     @cached_property
     def _normal(self) -> NDArray[np.float64]:
@@ -75,8 +78,7 @@ class ErrorLevels:
         from scipy.special import ndtri  # a tenth of a second, which most forecasts have no use for
 
         level = (self.counts + 0.5) / (len(GRID) + 1)
-        known = self.counts != UNKNOWN
-        return np.where(known, ndtri(np.where(known, level, 0.5)), 0.0)
+        return np.where(self._known, ndtri(np.where(self._known, level, 0.5)), 0.0)
 
     @cached_property
     def _own(self) -> dict[int, int]:
@@ -91,14 +93,14 @@ class ErrorLevels:
     @cached_property
     def own_share(self) -> NDArray[np.float64]:
         """[K] 1 − λ of each series and channel."""
-        independent = self._independent((self.counts != UNKNOWN).any(axis=2).sum(axis=0))
+        independent = self._independent(self._known.any(axis=2).sum(axis=0))
         return independent / (_PRIOR + independent)
 
     @cached_property
     def correlation(self) -> float:
         """ρ, the mean correlation of two series or channels at one lead, shrunk to 0.1."""
-        errors, known = self._normal, self.counts != UNKNOWN
-        count = known.sum(axis=1)  # [J, H]
+        errors = self._normal
+        count = self._known.sum(axis=1)  # [J, H]
         squares = (errors**2).sum(axis=1)
         products = (errors.sum(axis=1) ** 2 - squares).sum()  # of each pair, twice
         pairs = (count * (count - 1)).sum()
@@ -182,23 +184,52 @@ class PathSource:
     def draw(self, forecast: Forecast, count: int, seed: int) -> NDArray[np.float64]:
         """Returns [N, S, H, C] paths of a forecast in data units, NaN where there is none."""
         n, horizon, channels, _ = forecast.quantiles.shape
-        panel, series = forecast.panel, forecast.series
-        hashes = pair_hashes(panel, series).reshape(-1)  # [K]
-        of_series = path_keys(panel, series, forecast.cutoff, seed)
-        keys = (of_series[:, None] + np.arange(channels)).reshape(-1).view(np.uint64)  # wraps around
-        quantiles = forecast.quantiles.transpose(0, 2, 1, 3).reshape(n * channels, horizon, -1)
-        levels = tuple((place + 0.5) / count for place in range(count))
-        paths = np.empty((n * channels, count, horizon))
+        panel, series, mean = forecast.panel, forecast.series, forecast.mean
+        hashes = pair_hashes(panel, series)  # [N, C]
+        keys = path_keys(panel, series, forecast.cutoff, seed)[:, None] + np.arange(channels)
         errors, factor = self.errors.measured, self.ensemble.tail_factor or 1.0
-        for start in range(0, len(paths), _CHUNK):
-            part = slice(start, start + _CHUNK)
-            order = errors.order(hashes[part], keys[part], count, seed)[:, :, :horizon]
-            fitted = torch.from_numpy(quantiles[part])
-            values = at_levels(fitted, forecast.levels, levels, factor)  # [k, H, S]
-            rank = order.argsort(axis=1)
-            np.put_along_axis(paths[part], rank, values.numpy().transpose(0, 2, 1), axis=1)
-        drawn = torch.from_numpy(paths.reshape(n, channels, count, horizon).transpose(0, 2, 3, 1))
-        return self.ensemble.settled(drawn).numpy()
+        paths = np.empty((n, count, horizon, channels))
+        size = max(1, _CHUNK // channels)
+        for start in range(0, n, size):
+            part = slice(start, start + size)
+            own = None if mean is None else mean[part]
+            values = path_values(forecast.quantiles[part], own, forecast.levels, count, factor)
+            pairs = keys[part].reshape(-1).view(np.uint64)
+            order = errors.order(hashes[part].reshape(-1), pairs, count, seed)[:, :, :horizon]
+            rank = order.argsort(axis=1).reshape(-1, channels, count, horizon).transpose(0, 2, 3, 1)
+            np.put_along_axis(paths[part], rank, np.moveaxis(values, -1, 1), axis=1)
+        return self.ensemble.settled(torch.from_numpy(paths)).numpy()
+
+
+def path_values(
+    quantiles: NDArray[np.float64],
+    mean: NDArray[np.float64] | None,
+    levels: tuple[float, ...],
+    count: int,
+    factor: float,
+) -> NDArray[np.float64]:
+    """Returns [n, H, C, S] the values of the paths of each cell, rising: quantiles of levels (r − ½) / S.
+
+    Where the lower half is one value, as 0 of a demand, nine quantiles say little of how much the rest is: the
+    upper tail beyond the outermost level o is lengthened until the paths have the mean.
+
+        x(u) + (mean − mean of x) t(u),  t(u) ∝ max(0, log((1 − o) / (1 − u))), as of an exponential tail
+
+    Args:
+        quantiles: [n, H, C, Q].
+        mean: [n, H, C]; None = not known.
+        levels: [Q] of the quantiles.
+        count: S.
+        factor: of the tails.
+    """
+    places = (np.arange(count) + 0.5) / count
+    values = at_levels(torch.from_numpy(quantiles), levels, tuple(places.tolist()), factor).numpy()
+    beyond = np.maximum(np.log((1 - levels[-1]) / (1 - places)), 0.0)
+    if mean is None or not beyond.any():
+        return values
+    one_value = quantiles[..., 0] == quantiles[..., levels.index(0.5)]
+    missing = np.where(one_value, np.maximum(mean - values.mean(axis=-1), 0.0), 0.0)
+    return values + missing[..., None] * beyond / beyond.mean()
 
 
 def pair_hashes(panel: Panel, series: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -86,26 +86,26 @@ def _above_zero(variance: Floats) -> Floats:
     return np.maximum(variance, 1e-9 * variance.mean() or 1.0)
 
 
-class Reconciler:
-    """Reconciles leaves with inner nodes."""
+class Reconciliation:
+    """What forecasts of inner nodes change in those of the leaves."""
 
-    def __init__(self, sums: csr_array, covariance: ErrorCovariance):
-        """Takes A [R, N], and W of the inner nodes, then of the leaves."""
+    def __init__(
+        self, sums: csr_array, covariance: ErrorCovariance, missing: Float[ndarray, "R X"]
+    ) -> None:
+        """Takes A [R, N], W of the inner nodes, then of the leaves, and â − A b̂."""
         inner = sums.shape[0]
         self._sums = sums.tocsc()
         self._own, self._shared = covariance.own[inner:], covariance.shared[inner:]
-        own = sums @ diags_array(self._own) @ sums.T + diags_array(covariance.own[:inner])
-        self._factor = splu(csc_array(own))
-        self._apart = covariance.shared[:inner] - sums @ self._shared  # U
-        self._solved = self._factor.solve(self._apart)  # K⁻¹ U
-        self._core = cho_factor(np.eye(self._apart.shape[1]) + self._apart.T @ self._solved)
+        # M⁻¹ x = K⁻¹ x − K⁻¹ U (I + Uᵀ K⁻¹ U)⁻¹ Uᵀ K⁻¹ x
+        k = sums @ diags_array(self._own) @ sums.T + diags_array(covariance.own[:inner])
+        factor = splu(csc_array(k))
+        u = covariance.shared[:inner] - sums @ self._shared
+        solved, of_u = factor.solve(missing), factor.solve(u)
+        core = cho_factor(np.eye(u.shape[1]) + u.T @ of_u)
+        self._solved = solved - of_u @ cho_solve(core, u.T @ solved)
+        self._common = u.T @ self._solved
 
-    def solve(self, missing: Float[ndarray, "R X"]) -> Float[ndarray, "R X"]:
-        """Returns M⁻¹ (â − A b̂)."""
-        solved = self._factor.solve(missing)
-        return solved - self._solved @ cho_solve(self._core, self._apart.T @ solved)
-
-    def corrections(self, solved: Float[ndarray, "R X"], leaves: slice) -> Float[ndarray, "N X"]:
+    def corrections(self, leaves: slice) -> Float[ndarray, "N X"]:
         """Returns b̃ − b̂ of some leaves."""
-        own = self._own[leaves, None] * (self._sums[:, leaves].T @ solved)
-        return own - self._shared[leaves] @ (self._apart.T @ solved)
+        own = self._own[leaves, None] * (self._sums[:, leaves].T @ self._solved)
+        return own - self._shared[leaves] @ self._common

@@ -126,8 +126,9 @@ class TotalTask(PathTask):
     request: TotalRequest
 
     def audited(self, panel: Panel, artifact: Artifact, only: Only) -> tuple[Panel, list[Finding]]:
-        self.request.check(panel)
-        return super().audited(panel, artifact, only)
+        panel, findings = super().audited(panel, artifact, only)
+        self.request.check(panel, findings)
+        return panel, findings
 
     def predict(
         self, artifact: Artifact, device: str | None = None, lanes: int | None = None
@@ -164,10 +165,11 @@ class WhatIfTask(PathTask):
     request: TotalRequest | None = None
 
     def audited(self, panel: Panel, artifact: Artifact, only: Only) -> tuple[Panel, list[Finding]]:
-        check_names(panel, self.request)
         for change in self.changes:
             change.check(panel.schema)
-        return super().audited(panel, artifact, only)
+        panel, findings = super().audited(panel, artifact, only)
+        check_names(panel, self.request, findings)
+        return panel, findings
 
     def predict(
         self, artifact: Artifact, device: str | None = None, lanes: int | None = None
@@ -202,8 +204,9 @@ class HierarchyTask(PathTask):
     request: HierarchyRequest
 
     def audited(self, panel: Panel, artifact: Artifact, only: Only) -> tuple[Panel, list[Finding]]:
-        self.request.check(panel, self.window.cutoffs(panel))
-        return super().audited(panel, artifact, only)
+        panel, findings = super().audited(panel, artifact, only)
+        self.request.check(panel, self.window.cutoffs(panel), findings)
+        return panel, findings
 
     def predict(
         self, artifact: Artifact, device: str | None = None, lanes: int | None = None

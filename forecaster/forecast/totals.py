@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.errors import ConfigError, DataError, number_of
-from forecaster.forecast.bands import Columns, further_levels, quantile_columns
+from forecaster.forecast.bands import Columns, quantile_columns
 from forecaster.forecast.result import Result
 from forecaster.panel.calendar import Calendar, parse_freq
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import PolarsFrame
-from forecaster.panel.groups import Groups, check_by, group_series
+from forecaster.panel.groups import Groups, check_alike, check_by, group_series
 from forecaster.panel.panel import Panel
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ PATHS = 200
 """Sample paths that are summed."""
 HORIZON = "horizon"
 _RESULTS = ("period", "steps", "series", "channel", "forecast", "mean", "status")
-_UNITS = {"min", "h", "d", "w", "mo", "moe", "q", "qe", "y", "ye"}
+_UNITS = {"", "min", "h", "d", "w", "mo", "moe", "q", "qe", "y", "ye"}
 
 Floats = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -58,31 +58,30 @@ class TotalRequest:
 
     @classmethod
     def of(cls, period: str, by: str | Sequence[str] | None, partial: bool) -> TotalRequest:
-        """Returns the request of options as a caller gives them."""
-        names = None if by is None else (by,) if isinstance(by, str) else tuple(by)
-        return cls(
-            period, tuple(name for name in names if name) if names is not None else None, partial
-        )
+        """Returns the request of options as a caller gives them.
 
-    def __post_init__(self) -> None:
-        if self.period != HORIZON:
-            try:
-                unit = Calendar(parse_freq(self.period), None, False).unit
-            except DataError:
-                unit = ""
-            if unit not in _UNITS:
-                raise ConfigError(
-                    f"--sum {self.period}: expected W, MS, QS, another period, or horizon"
-                )
+        Raises:
+            ConfigError: there is no such period.
+        """
+        try:
+            unit = "" if period == HORIZON else Calendar(parse_freq(period), None, False).unit
+        except DataError:
+            unit = "none"
+        if unit not in _UNITS:
+            raise ConfigError(f"--sum {period}: expected W, MS, QS, another period, or horizon")
+        names = [by] if isinstance(by, str) else by
+        return cls(period, None if names is None else tuple(filter(None, names)), partial)
 
-    def check(self, panel: Panel) -> None:
-        """Refuses periods, groups and names of columns that do not suit a table.
+    def check(self, panel: Panel, findings: Sequence[Finding]) -> None:
+        """Refuses periods, groups and names of columns that do not suit a table, of which an audit has findings.
 
         Raises:
             ConfigError: rows are numbered, steps are longer than the period, or a column is not known.
-            DataError: a column is named like one of the result.
+            DataError: a column is named like one of the result, or series of a group have unlike steps.
         """
         check_by(panel, self.by, _RESULTS)
+        if not self.within_series(panel):
+            check_alike(panel, findings, "--sum")
         if self.period == HORIZON:
             return
         if panel.calendar.integer:
@@ -120,6 +119,7 @@ class _Sums:
 
     group: Int64
     start: Int64
+    """First time of the period."""
     paths: Floats
     """[R, S] sums of the cells with a forecast."""
     mean: Floats
@@ -142,10 +142,7 @@ class _Sums:
         """Returns one entry per group and period, in this order."""
         order = np.lexsort((self.start, self.group))
         group, start = self.group[order], self.start[order]
-        new = np.append(True, (np.diff(group) != 0) | (np.diff(start) != 0))
-        begin = np.flatnonzero(new[: len(order)])
-        if not len(begin):
-            return self
+        begin = np.flatnonzero(np.diff(group, prepend=-1) | np.diff(start, prepend=-1))
 
         def over(kind: np.ufunc, *names: str) -> dict[str, Any]:
             return {name: kind.reduceat(getattr(self, name)[order], begin, axis=0) for name in names}
@@ -162,11 +159,12 @@ class _Sums:
         """Returns some of the totals."""
         return _Sums(**{name: values[chosen] for name, values in vars(self).items()})
 
-    def and_(self, other: _Sums) -> _Sums:
-        """Returns both, not yet reduced."""
-        return _Sums(
-            **{name: np.concatenate([values, vars(other)[name]]) for name, values in vars(self).items()}
-        )
+    def with_more(self, other: _Sums) -> _Sums:
+        """Returns both, reduced."""
+        both = {
+            name: np.concatenate([values, vars(other)[name]]) for name, values in vars(self).items()
+        }
+        return _Sums(**both).reduced()
 
 
 @dataclass(frozen=True, repr=False)
@@ -193,7 +191,7 @@ class Totals(Result):
     """[Q] quantile levels."""
     columns: Columns
     """Of the quantiles in rows."""
-    status: tuple[str, ...]
+    status: NDArray[np.object_]
     """[R] "ok", "partial" where the horizon does not fill the period, or which series lack a forecast."""
     lost: tuple[int, str]
     """How many series and channels have no forecast, and the most frequent reason."""
@@ -218,7 +216,7 @@ class Totals(Result):
             forecast=self.median,
             mean=self.mean,
             **columns,
-            status=np.array(self.status, dtype=object),
+            status=self.status,
         )
 
     @property
@@ -252,119 +250,105 @@ def totals_of(
     last = np.full(groups.sizes.shape, -1)  # last series of each group
     np.maximum.at(last, groups.number[there], np.nonzero(there)[0])
     open_sums: _Sums | None = None
-    done: list[Totals] = []
+    done: list[dict[str, NDArray[Any]]] = []
+    lost = Counter[str]()
     stop = 0
     for forecast in parts:
         begin, stop = stop, stop + len(forecast.time)
-        sums = _block_sums(
-            forecast, groups.number[begin:stop], begin, request, forecast.draw(count, seed)
-        )
-        sums = (sums if open_sums is None else open_sums.and_(sums)).reduced()
+        paths = forecast.draw(count, seed)
+        sums = _sums_of(forecast, paths, groups.number[begin:stop], begin, request)
+        sums = sums if open_sums is None else open_sums.with_more(sums)
         finished = last[sums.group] < stop
         done.append(_finished(sums.select(finished), forecast, groups, request))
         open_sums = sums.select(~finished)
-    return _joined(done)
-
-
-def _block_sums(
-    forecast: Forecast, group: Int64, first_series: int, request: TotalRequest, paths: Floats
-) -> _Sums:
-    """Sums of the series of a block by themselves, then of its groups."""
-    panel, time = forecast.panel, forecast.time
-    starts = request.starts(panel, time)  # [N, H]
-    mean = paths.mean(axis=1) if forecast.mean is None else forecast.mean  # [N, H, C]
-    there = np.asarray(np.isfinite(forecast.quantiles).all(axis=(1, 3)))  # [N, C]
-    cut: Any = np.zeros(starts.shape, np.bool_)
-    if request.period != HORIZON:
-        # A period begins before the first lead, or ends after the last, where a neighbouring step is in it.
-        for lead, by in ((0, -1), (-1, 1)):
-            beside = request.starts(panel, panel.calendar.shift(time[:, lead], by))
-            cut |= starts == beside[:, None]
-    found: list[_Sums] = []
-    for start in np.unique(starts):
-        inside = np.isin(starts, start)  # [N, H]
-        steps = inside.sum(axis=1)
-        number, channel = np.nonzero((group >= 0) & (steps > 0)[:, None])
-        within = np.flatnonzero(inside.any(axis=0))
-        weight = inside[:, within].astype(np.float64)
-        of_path = np.einsum("nshc,nh->ncs", paths[:, :, within], weight)
-        of_mean = np.einsum("nhc,nh->nc", mean[:, within], weight)
-        real = there[number, channel]
-        begun = time[number, inside.argmax(axis=1)[number]]
-        found.append(
-            _Sums(
-                group=group[number, channel],
-                start=np.full(len(number), start),
-                paths=np.where(real[:, None], of_path[number, channel], 0.0),
-                mean=np.where(real, of_mean[number, channel], 0.0),
-                summed=real.astype(np.int64),
-                lost=(~real).astype(np.int64),
-                first_lost=np.where(real, np.iinfo(np.int64).max, first_series + number),
-                steps=steps[number],
-                first=begun,
-                last_first=begun,
-                cut=(cut & inside).any(axis=1)[number],
-            )
-        )
-    sums = found[0]
-    for more in found[1:]:
-        sums = sums.and_(more)
-    return sums.reduced()
-
-
-def _finished(sums: _Sums, forecast: Forecast, groups: Groups, request: TotalRequest) -> Totals:
-    missing = (sums.summed == 0) | ((sums.lost > 0) & (not request.partial))
-    levels = forecast.levels + further_levels(forecast.columns, forecast.levels)
-    quantiles = np.quantile(sums.paths, levels, axis=1).T
-    quantiles[missing] = np.nan
+        series, reason = forecast.lost
+        lost[reason] += series
+    rows: dict[str, Any] = {name: np.concatenate([part[name] for part in done]) for name in done[0]}
+    order = np.lexsort((rows["period"], rows["group"]))
     return Totals(
-        panel=groups.panel,
+        panel=panel,
         request=request,
         groups=groups,
-        group=sums.group,
-        period=sums.first if request.period == HORIZON else sums.start,
-        steps=sums.steps,
-        series=sums.summed,
-        mean=np.where(missing, np.nan, sums.mean),
-        quantiles=quantiles,
-        levels=levels,
-        columns=forecast.columns or quantile_columns(levels),
-        status=tuple(_status(sums, row, groups, forecast, request) for row in range(len(sums.group))),
-        lost=forecast.lost,
-    )
-
-
-def _joined(parts: Sequence[Totals]) -> Totals:
-    """Returns all totals in the order of groups, then of periods."""
-    names = ("group", "period", "steps", "series", "mean", "quantiles")
-    arrays: dict[str, Any] = {
-        name: np.concatenate([getattr(part, name) for part in parts]) for name in names
-    }
-    order = np.lexsort((arrays["period"], arrays["group"]))
-    status = [said for part in parts for said in part.status]
-    lost = Counter[str]()
-    for part in parts:
-        lost[part.lost[1]] += part.lost[0]
-    return replace(
-        parts[0],
-        **{name: values[order] for name, values in arrays.items()},
-        status=tuple(status[place] for place in order),
+        levels=forecast.all_levels,
+        columns=forecast.columns or quantile_columns(forecast.levels),
         lost=(lost.total(), max(lost, key=lost.__getitem__)),
+        **{name: values[order] for name, values in rows.items()},
     )
 
 
-def _status(sums: _Sums, row: int, groups: Groups, forecast: Forecast, request: TotalRequest) -> str:
+def _sums_of(
+    forecast: Forecast, paths: Floats, group: Int64, first_series: int, request: TotalRequest
+) -> _Sums:
+    """Returns the sums of paths [N, S, H, C] of series in groups [N, C]."""
+    panel, time = forecast.panel, forecast.time
+    horizon = time.shape[1]
+    start = request.starts(panel, time)  # [N, H]
+    cut = np.zeros(start.shape, np.bool_)
+    if request.period != HORIZON:
+        # A period begins before the first lead, or ends after the last, where a neighbouring step is in it.
+        for lead, step in ((0, -1), (-1, 1)):
+            beside = request.starts(panel, panel.calendar.shift(time[:, lead], step))
+            cut |= start == beside[:, None]
+    # The leads of a series in one period follow each other: runs of cells [N · H].
+    new = np.diff(start, axis=1, prepend=0) != 0
+    new[:, 0] = True
+    begin = np.flatnonzero(new)
+    steps = np.diff(begin, append=start.size)
+    mean = paths.mean(axis=1) if forecast.mean is None else forecast.mean  # [N, H, C]
+    path_sums, mean_sums = (
+        np.add.reduceat(cells.reshape(start.size, *cells.shape[2:]), begin, axis=0)
+        for cells in (paths.transpose(0, 2, 3, 1), mean)
+    )  # [run, C, S], [run, C]
+    run, channel = np.nonzero(group[begin // horizon] >= 0)
+    cell, series = begin[run], begin[run] // horizon
+    usable = forecast.usable[series, channel]
+    return _Sums(
+        group=group[series, channel],
+        start=start.ravel()[cell],
+        paths=np.where(usable[:, None], path_sums[run, channel], 0.0),
+        mean=np.where(usable, mean_sums[run, channel], 0.0),
+        summed=usable.astype(np.int64),
+        lost=(~usable).astype(np.int64),
+        first_lost=np.where(usable, np.iinfo(np.int64).max, first_series + series),
+        steps=steps[run],
+        first=time.ravel()[cell],
+        last_first=time.ravel()[cell],
+        cut=cut.ravel()[cell],
+    ).reduced()
+
+
+def _finished(
+    sums: _Sums, forecast: Forecast, groups: Groups, request: TotalRequest
+) -> dict[str, NDArray[Any]]:
+    """Returns the arrays of `Totals` for some totals."""
+    missing = (sums.summed == 0) | ((sums.lost > 0) & (not request.partial))
+    quantiles = np.quantile(sums.paths, forecast.all_levels, axis=1).T
+    quantiles[missing] = np.nan
+    lacks = forecast.lacks(several=False), forecast.lacks(several=True)
+    status = [
+        _status(sums, row, groups, request.partial) + lacks[int(count > 1)]
+        for row, count in enumerate(sums.summed)
+    ]
+    return {
+        "group": sums.group,
+        "period": sums.first if request.period == HORIZON else sums.start,
+        "steps": sums.steps,
+        "series": sums.summed,
+        "mean": np.where(missing, np.nan, sums.mean),
+        "quantiles": quantiles,
+        "status": np.array(status, dtype=object),
+    }
+
+
+def _status(sums: _Sums, row: int, groups: Groups, partial: bool) -> str:
     """What is to be said of one total."""
-    said = []
-    if (lost := int(sums.lost[row])) > 0:
+    said, lost, summed = [], int(sums.lost[row]), int(sums.summed[row])
+    if lost:
         name = groups.panel.series_names[int(sums.first_lost[row])]
-        of = f"{lost:,} of {lost + int(sums.summed[row]):,} series, as {name}"
-        summed = request.partial and sums.summed[row] > 0
-        said.append(f"without {of}" if summed else f"no forecast of {of}")
+        what = "without" if partial and summed else "no forecast of"
+        said.append(f"{what} {lost:,} of {lost + summed:,} series, as {name}")
     unlike = sums.first[row] != sums.last_first[row]
-    unlike |= sums.lost[row] + sums.summed[row] < groups.sizes[sums.group[row]]
+    unlike |= lost + summed < groups.sizes[sums.group[row]]
     if sums.cut[row] or unlike:
         said.append("partial" + ", from unlike cutoffs" * bool(unlike))
-    if forecast.source is not None and (scarce := forecast.source.scarce):
-        said.append(f"{'ok, ' * (not said)}{scarce}")
     return "; ".join(said) or "ok"

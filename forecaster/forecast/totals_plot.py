@@ -16,6 +16,7 @@ from forecaster.forecast.plots import (
     shared_legend,
     tidy,
 )
+from forecaster.forecast.totals import HORIZON
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,18 +40,14 @@ def plot_totals(totals: Totals) -> Figure:
         start, starts = (axis_times(totals.panel, part) for part in (totals.period[rows], past))
         bar = width if integer else np.timedelta64(int(width), "us")
         axis.bar(starts, sums, bar, color=VALUES, alpha=0.45, label="history")
-        whole = ["partial" not in totals.status[row] for row in rows]
-        for part, alpha, label in ((True, 0.75, "forecast"), (False, 0.35, "forecast, partial period")):
-            chosen = np.array(whole) == part
+        partial = np.array(["partial" in status for status in totals.status[rows]])
+        for chosen, alpha, label in (
+            (~partial, 0.75, "forecast"),
+            (partial, 0.35, "forecast, partial period"),
+        ):
             if chosen.any():
-                axis.bar(
-                    start[chosen],
-                    totals.median[rows][chosen],
-                    bar,
-                    color=BAND,
-                    alpha=alpha,
-                    label=label,
-                )
+                heights = totals.median[rows][chosen]
+                axis.bar(start[chosen], heights, bar, color=BAND, alpha=alpha, label=label)
         outermost = [int(np.argmin(totals.levels)), int(np.argmax(totals.levels))]
         low, high = totals.quantiles[rows][:, outermost].T
         share = f"{100 * float(np.ptp(totals.levels)):.0f} % band"
@@ -75,7 +72,7 @@ def past_totals(totals: Totals, group: int) -> tuple[Int64, NDArray[np.float64]]
     time, value = np.concatenate(times), np.concatenate(values)
     if not len(time):
         return time, value
-    if request.period == "horizon":
+    if request.period == HORIZON:
         steps = int(totals.steps[totals.group == group].max())
         back = panel.calendar.steps(time, int(time.max()))  # 0 of the last step
         start = panel.calendar.shift(int(time.max()), -(back // steps + 1) * steps + 1)
@@ -84,8 +81,7 @@ def past_totals(totals: Totals, group: int) -> tuple[Int64, NDArray[np.float64]]
     periods, place = np.unique(start, return_inverse=True)
     sums = np.bincount(place, value)
     count = np.bincount(place)
-    # The first period may be cut short, and a series may begin or end within another.
-    whole = (count == count[-2 if len(count) > 1 else -1]) & np.isfinite(sums)
-    if request.period != "horizon":
-        whole = (count >= 0.8 * count.max()) & np.isfinite(sums)
+    # Months differ in length; of a horizon, the first may be cut short, or a series begin within.
+    enough = count.max() * (1.0 if request.period == HORIZON else 0.8)
+    whole = (count >= enough) & np.isfinite(sums)
     return periods[whole][-_PAST:], sums[whole][-_PAST:]

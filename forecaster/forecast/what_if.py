@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import numpy as np
 
 from forecaster.arguments import typed
-from forecaster.errors import DataError
-from forecaster.forecast.bands import further_levels, without_levels
+from forecaster.forecast.bands import without_levels
 from forecaster.forecast.forecast import COLD, Forecast, joined
 from forecaster.forecast.result import Result
 from forecaster.forecast.totals import TotalRequest, Totals, totals_of
@@ -96,7 +95,7 @@ class WhatIf(Result, Generic[Kind]):
             DataError: a column is named like one of the result.
         """
         request = TotalRequest.of(sum, by, partial)
-        check_names(self.panel, request)
+        check_names(self.panel, request, self.findings)
 
         def totals(parts: Iterator[Forecast]) -> Totals:
             return totals_of(self.panel, parts, request, self.samples, self.seed)
@@ -140,31 +139,25 @@ def compared(
     return WhatIf(base, changed, difference, changes, samples, seed)
 
 
-def check_names(panel: Panel, request: TotalRequest | None) -> None:
+def check_names(panel: Panel, request: TotalRequest | None, findings: Sequence[Finding]) -> None:
     """Raises where the result cannot have its columns, or a total not be made: see `TotalRequest.check`."""
-    check_results(panel, ["scenario"], "--what-if")
-    if request is None:
-        return
-    request.check(panel)
-    if "scenario" in (request.by or ()):
-        raise DataError(f"{panel.name}: column 'scenario' is also a result's of --what-if; rename it")
+    by = () if request is None else request.by or ()
+    check_results(panel, ["scenario"], "--what-if", by)
+    if request is not None:
+        request.check(panel, findings)
 
 
 def _differences(whole: Forecast, other: Forecast, samples: int, seed: int) -> Iterator[Forecast]:
     """Yields the differences of neighbouring series, with their paths."""
-    levels = whole.levels + further_levels(whole.columns, whole.levels)
-    fitted = len(whole.levels)
     for base, changed in zip(whole.blocks(), other.blocks(), strict=True):
         paths = changed.draw(samples, seed) - base.draw(samples, seed)  # [N, S, H, C]
-        quantiles = np.moveaxis(np.quantile(paths, levels, axis=1), 0, -1)  # [N, H, C, Q]
+        quantiles = np.moveaxis(np.quantile(paths, whole.all_levels, axis=1), 0, -1)  # [N, H, C, Q]
         status = [
             before if without_levels(before) not in ("ok", COLD) else after
             for before, after in zip(base.status, changed.status, strict=True)
         ]
         yield replace(
-            base,
-            quantiles=quantiles[..., :fitted],
-            further=quantiles[..., fitted:] if base.columns else None,
+            base.with_quantiles(quantiles),
             mean=None if base.mean is None or changed.mean is None else changed.mean - base.mean,
             paths=paths,
             status=tuple(status),

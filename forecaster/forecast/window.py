@@ -124,8 +124,8 @@ def check_samples(artifact: Artifact, wanted: int | None) -> None:
     check_count(wanted, "samples", " paths")
     if artifact.plan.model.decoder != "autoregressive" and artifact.errors is None:
         raise ConfigError(
-            f"samples {wanted}: this model keeps no errors at earlier cutoffs, which put the leads of a path "
-            "together; fit it again: forecaster fit TABLE --out MODEL"
+            "this model keeps no errors at earlier cutoffs, which put sample paths in order; fit it again: "
+            "forecaster fit TABLE --out MODEL"
         )
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from forecaster.config import FitConfig, TargetConfig
 from forecaster.panel.arrays import PART_CELLS
 from forecaster.panel.calendar import FIXED
-from forecaster.panel.findings import Finding, Severity, listing, refuse_errors, worst_first
+from forecaster.panel.findings import OTHER_STEP, Finding, Severity, listing, refuse_errors, worst_first
 from forecaster.panel.panel import MISSING, Panel
 
 Ints = NDArray[np.int64]
@@ -527,7 +527,7 @@ def _steps_and_gaps(facts: Facts) -> Iterator[Finding]:
     freq = panel.calendar.freq
     coarse = pl.col("early") == pl.col("late")
     for kind, text, advice in (
-        (coarse, f"SOME have another step than {freq} (the first: about {{0:g}} times as long)",
+        (coarse, f"SOME {OTHER_STEP} {freq} (the first: about {{0:g}} times as long)",
          "forecast them separately, each table with its own --freq"),
         (~coarse, f"the step of SOME changes (the first: from about {{0:g}} to {{1:g}} times {freq})",
          "drop the older rows, or bring all rows to the longer step and pass it with --freq"),

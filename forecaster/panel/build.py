@@ -204,7 +204,7 @@ def build_panel(
         kept = (*schema.series, *schema.time_parts, schema.time)
         dtypes = {name: dtype for name, dtype in table.original.dtypes.items() if name in kept}
         if schema.time in dtypes:
-            dtypes["cutoff"] = dtypes[schema.time]
+            dtypes = dict.fromkeys(("cutoff", "period"), dtypes[schema.time]) | dtypes
         original = table.original._replace(dtypes=dtypes)
         # No longer needed: a large table takes more memory than its panel.
         del table, given, order

@@ -23,6 +23,10 @@ Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 
 
+OTHER_STEP = "have another step than"
+"""In the text of a warning: values of these series are not of the step that the table is forecast by."""
+
+
 @dataclass(frozen=True)
 class Finding:
     """One thing a reader should know before a forecast is trusted."""

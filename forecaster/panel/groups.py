@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from forecaster.errors import ConfigError, DataError
 from forecaster.panel.arrays import Ints
+from forecaster.panel.findings import OTHER_STEP, Finding
 from forecaster.panel.panel import MISSING, Panel
 
 
@@ -56,30 +57,49 @@ class Groups:
 
 def check_by(panel: Panel, by: Sequence[str] | None, results: Sequence[str]) -> None:
     """Raises a ConfigError for names that make no groups, a DataError for columns named like a result's."""
-    schema = panel.schema
-    known = [*_key_names(panel), *schema.static]
+    known = [*_key_names(panel), *panel.schema.static]
     names = [] if by is None else [*by]
-    unknown = [name for name in names if name not in known and names != ["all"]]
     if by is not None and not names:
         raise ConfigError(f"--by: expected some of {', '.join([*known, 'all'])}, found nothing")
-    if unknown:
+    if unknown := [name for name in names if name not in known and names != ["all"]]:
         raise ConfigError(
             f"{panel.name}: --by {unknown[0]}: expected key columns or static covariates "
             f"({', '.join(known) or 'there are none'}), or all"
         )
-    check_results(panel, results, "--sum")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ConfigError(f"--by {', '.join(names)}: {twice[0]} is given twice; keep one")
+    check_results(panel, results, "--sum", names)
 
 
-def check_results(panel: Panel, results: Sequence[str], option: str) -> None:
-    """Raises a DataError for columns of the table that are named like a result's of an option."""
+def check_results(
+    panel: Panel, results: Sequence[str], option: str, statics: Sequence[str] = ()
+) -> None:
+    """Raises a DataError for columns that are named like a result's of an option.
+
+    Args:
+        panel: the table, whose keys, times and targets are looked at.
+        results: columns that the option makes.
+        option: its name.
+        statics: covariates that its rows hold, too.
+    """
     schema = panel.schema
     columns = [*_key_names(panel), *schema.time_parts, schema.time or "time", *schema.target_columns]
     made = [name for name in results if name != "channel" or not schema.melted]
-    if clash := [name for name in columns if name in made]:
+    if clash := [name for name in (*columns, *statics) if name in made]:
         raise DataError(
             f"{panel.name}: column '{clash[0]}' is also a result's of {option}; rename it, or leave out "
             f"{option}"
         )
+
+
+def check_alike(panel: Panel, findings: Iterable[Finding], option: str) -> None:
+    """Raises a DataError where the audit found series with another step: a week is no day of a sum."""
+    for finding in findings:
+        if OTHER_STEP in finding.text:
+            raise DataError(
+                f"{panel.name}: {option} adds up values of equal steps, but {finding.text}: {finding.first}; "
+                f"{finding.advice}"
+            )
 
 
 def group_series(panel: Panel, by: Sequence[str] | None) -> Groups:
@@ -127,8 +147,9 @@ def static_of(panel: Panel, name: str, option: str) -> pl.Series:
     """
     schema = panel.schema
     if name in schema.static_numeric:
-        values = panel.static[:, schema.static_numeric.index(name)]
-        return pl.Series(name, values).fill_nan(None)
+        values = pl.Series(name, panel.static[:, schema.static_numeric.index(name)]).fill_nan(None)
+        whole = (values == values.round()).all() and (values.abs() < 2**53).all()
+        return values.cast(pl.Int64) if whole else values
     codes = panel.static_codes[:, schema.static_category.index(name)]
     if (codes == 0).any():
         unknown = ", ".join(panel.unmet.get(name, ())[:5])

@@ -503,14 +503,15 @@ class Panel:
         return stamps.dt.cast_time_unit(unit)
 
     def as_text(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Returns rows of `frame` for a CSV file: times as the caller's file has them, else as ISO 8601."""
+        """Returns rows for a CSV file: times as the caller's file has them, else as ISO 8601."""
         zone, time_format = self.schema.time_zone, self.schema.time_format
         if time_format is None:
             first = self.time[self.indptr[:-1][np.diff(self.indptr) > 0]]
             clock = self.calendar.wall_clock(first) % DAY
             days = self.regular and self.calendar.step >= DAY and not clock.any()
             time_format = "%Y-%m-%d" if days else "%Y-%m-%d %H:%M:%S%.f" + "%:z" * (zone is not None)
-        times = [rows[name] for name in ("cutoff", self.schema.time or "time") if name in rows.columns]
+        names = {"cutoff", "period", self.schema.time or "time"} - {*self.keys.columns}
+        times = [rows[name] for name in rows.columns if name in names]
         stamps = [
             column.cast(pl.Datetime("us", zone)) for column in times if column.dtype.is_temporal()
         ]

@@ -9,7 +9,7 @@ Axes: R inner node · N series, the leaves · T time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -22,14 +22,15 @@ from scipy.sparse import csr_array
 
 from forecaster.errors import ConfigError, DataError
 from forecaster.panel.arrays import Ints
-from forecaster.panel.findings import check_paths, did_you_mean, listing, refuse_errors
+from forecaster.panel.findings import Finding, check_paths, did_you_mean, listing, refuse_errors
 from forecaster.panel.frames import missing_columns, read_table
-from forecaster.panel.groups import check_results, static_of
+from forecaster.panel.groups import check_alike, check_results, static_of
 from forecaster.panel.panel import MISSING, NO_TIME, Panel
 
 Nests = tuple[tuple[str, ...], ...]
 """Columns of each factor of a product, the outermost first."""
 NODE_LEVEL, TOTAL = "node_level", "total"
+_RESULTS = ("cutoff", "lead", "channel", NODE_LEVEL, "forecast", "mean", "status")
 _SEEN = 0.9  # share of the leaves of a sum that must have a value, of those that have begun
 
 
@@ -66,9 +67,10 @@ class HierarchyRequest:
         """Returns the hierarchy of a panel; raises as `tree_of`."""
         return tree_of(panel, self.spec)
 
-    def check(self, panel: Panel, cutoffs: NDArray[np.int64]) -> None:
-        """Raises as `tree`, and a DataError where series have unlike cutoffs."""
+    def check(self, panel: Panel, cutoffs: NDArray[np.int64], findings: Sequence[Finding]) -> None:
+        """Raises as `tree`, and a DataError where series have unlike cutoffs or steps."""
         self.tree(panel)
+        check_alike(panel, findings, "--hierarchy")
         common_cutoff(panel, cutoffs)
 
 
@@ -139,19 +141,19 @@ def tree_of(panel: Panel, spec: Nests | object) -> Tree:
     if not panel.regular:
         raise DataError(f"{panel.name}: --hierarchy needs rows on a grid; pass --freq, or --resample")
     keys = panel.keys
+    named = [name for nest in spec for name in nest] if isinstance(spec, tuple) else []
+    check_results(panel, _RESULTS, "--hierarchy", named)
     if isinstance(spec, tuple):
         frame, nests = _with_statics(panel, spec), spec
         _check_nested(frame, nests, panel.name)
     else:
         chains = _chains(panel, spec)
-        names = [f"level_{depth + 1}" for depth in range(max(map(len, chains)))]
-        check_results(panel, names, "--hierarchy with a table")
-        columns = [
-            pl.Series(name, [(*chain, *[None] * depth)[depth] for chain in chains], pl.String)
-            for depth, name in enumerate(names)
-        ]
-        frame, nests = keys.hstack(columns), ((*names, *keys.columns),)
-    check_results(panel, [NODE_LEVEL], "--hierarchy")
+        most = max(map(len, chains))
+        levels = [f"level_{depth + 1}" for depth in range(most)]
+        check_results(panel, levels, "--hierarchy with a table")
+        rows = [(*chain, *[None] * (most - len(chain))) for chain in chains]
+        above = pl.DataFrame(rows, dict.fromkeys(levels, pl.String), orient="row")
+        frame, nests = keys.hstack(above.get_columns()), ((*levels, *keys.columns),)
     return _tree(frame, nests, keys.columns)
 
 
@@ -255,23 +257,21 @@ def _chains(panel: Panel, source: object) -> list[list[str]]:
         raise DataError(
             f"{table.name}: series {listing(lone, 3)} of {panel.name}: no row; give each its parent"
         )
-    for name in parents:
-        chain = [name]
-        while chain[-1] in parents:
-            chain.append(parents[chain[-1]])
-            if chain[-1] in chain[:-1]:
-                cycle = chain[chain.index(chain[-1]) :]
-                raise DataError(
-                    f"{table.name}: a cycle, {' in '.join(cycle)}; expected one parent above"
-                )
-    chains = [[*_ancestors(name, parents)][::-1] for name in panel.series_names]
-    one_root = len({chain[0] for chain in chains}) == 1
-    return [chain[one_root:] for chain in chains]
+    ancestors = {name: _ancestors(name, parents, table.name) for name in parents}
+    one_root = len({chain[0] for chain in ancestors.values()}) == 1
+    return [ancestors[name][one_root:] for name in panel.series_names]
 
 
-def _ancestors(name: str, parents: dict[str, str]) -> Iterator[str]:
-    while name in parents:
-        yield (name := parents[name])
+def _ancestors(name: str, parents: dict[str, str], table: str) -> list[str]:
+    """Returns the nodes above a node, the outermost first."""
+    chain = [name]
+    while chain[-1] in parents:
+        above = parents[chain[-1]]
+        if above in chain:
+            cycle = " in ".join([*chain[chain.index(above) :], above])
+            raise DataError(f"{table}: a cycle, {cycle}; expected one parent above")
+        chain.append(above)
+    return chain[:0:-1]
 
 
 # Sums
@@ -286,35 +286,28 @@ def summed(panel: Panel, tree: Tree) -> Panel:
     Raises:
         DataError: series lie on different grids.
     """
-    grid, inner, names = _grid(panel), tree.sums.shape[0], panel.schema.columns
-    values = np.full((inner, len(grid), len(names)), np.nan)
+    grid, inner = _grid(panel), tree.sums.shape[0]
+    values = np.full((inner, len(grid), panel.values.shape[1]), np.nan)
     codes = np.full((inner, len(grid), panel.codes.shape[1]), MISSING, np.int32)
-    static = np.full((inner, panel.static.shape[1]), np.nan)
     static_codes = np.full((inner, panel.static_codes.shape[1]), MISSING, np.int32)
-    for column in range(len(names)):
+    for column, of_row in enumerate(panel.values.T):
         target = column < panel.n_channels
-        total, seen, begun = _added(panel, tree, grid, panel.values[:, column], hold=target)
-        enough = seen >= _SEEN * begun - 1e-9 if target else True
-        values[..., column] = np.where(
-            enough & (seen > 0), total / (1 if target else np.maximum(seen, 1)), np.nan
-        )
-    for column in range(codes.shape[2]):
-        of_row = panel.codes[:, column]
+        total, seen, begun = _added(panel, tree, grid, of_row, hold=target)
+        enough = (seen > 0) & (seen >= _SEEN * begun - 1e-9 if target else True)
+        values[..., column] = np.where(enough, total if target else total / np.maximum(seen, 1), np.nan)
+    for column, of_row in enumerate(panel.codes.T):
         codes[..., column] = _most_frequent(
             of_row, lambda chosen: _added(panel, tree, grid, np.where(chosen, 1.0, np.nan))[1]
         )
-    for column, numbers in enumerate(panel.static.T):
-        seen = tree.sums @ np.isfinite(numbers).astype(np.float64)
-        total = tree.sums @ np.nan_to_num(numbers)
-        static[:, column] = np.where(seen > 0, total / np.maximum(seen, 1), np.nan)
     for column, of_series in enumerate(panel.static_codes.T):
-        static_codes[:, column] = _most_frequent(
-            of_series, lambda chosen: tree.sums @ chosen.astype(np.float64)
-        )
+        static_codes[:, column] = _most_frequent(of_series, lambda chosen: tree.sums @ chosen)
+    total = tree.sums @ np.nan_to_num(panel.static)
+    seen = tree.sums @ np.isfinite(panel.static)
+    static = np.where(seen > 0, total / np.maximum(seen, 1), np.nan)
     whole = replace(
         panel,
         keys=tree.keys[:inner],
-        values=values.reshape(inner * len(grid), len(names)),
+        values=values.reshape(-1, values.shape[2]),
         codes=codes.reshape(inner * len(grid), codes.shape[2]),
         time=np.tile(grid, inner),
         indptr=np.arange(inner + 1) * len(grid),

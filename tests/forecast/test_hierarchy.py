@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import forecaster as fc
 from forecaster.cli import app
 from forecaster.forecast import hierarchy as module
-from forecaster.forecast.reconcile import Reconciler, error_covariance, shrinkage
+from forecaster.forecast.reconcile import Reconciliation, error_covariance, shrinkage
 
 HORIZON = 6
 SPEC = "State/Region*Purpose"
@@ -71,11 +71,8 @@ def test_reconciliation_is_that_of_dense_algebra(full, count):
     base = rng.normal(size=(10, 3))
     inverse = np.linalg.inv(w)
     expected = np.linalg.solve(both.T @ inverse @ both, both.T @ inverse @ base)
-    reconciler = Reconciler(csr_array(above), covariance)
-    solved = reconciler.solve(base[:4] - above @ base[4:])
-    found = np.concatenate(
-        [reconciler.corrections(solved, slice(0, 2)), reconciler.corrections(solved, slice(2, 6))]
-    )
+    changes = Reconciliation(csr_array(above), covariance, base[:4] - above @ base[4:])
+    found = np.concatenate([changes.corrections(slice(0, 2)), changes.corrections(slice(2, 6))])
     np.testing.assert_allclose(base[4:] + found, expected, atol=1e-9)
 
 
@@ -113,10 +110,8 @@ def test_reconciled_forecasts_are_those_of_another_package(full, expected):
     base = np.array([18.0, 19.7, 19.4, 7.2, 19.6, 18.3, 17.3])[:, None]
     above = np.array([[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1]], float)
     covariance = error_covariance(errors + (not full), np.full(7, 10**9), np.ones(7), full)
-    reconciler = Reconciler(csr_array(above), covariance)
-    leaves = base[3:] + reconciler.corrections(
-        reconciler.solve(base[:3] - above @ base[3:]), slice(0, 4)
-    )
+    changes = Reconciliation(csr_array(above), covariance, base[:3] - above @ base[3:])
+    leaves = base[3:] + changes.corrections(slice(0, 4))
     np.testing.assert_allclose(np.vstack([above @ leaves, leaves])[:, 0], expected, atol=1e-5)
 
 
@@ -167,6 +162,13 @@ def test_quantiles_of_a_node_are_those_of_its_paths_and_levels_its_columns():
     shown = rows.filter(lead=1).select("lo-80", "hi-80").to_numpy()
     np.testing.assert_allclose(shown, np.quantile(paths, [0.1, 0.9], axis=1).T)
     assert set(found.levels) == {"total", "State", "Region × Purpose"}
+
+
+def test_the_status_of_every_node_says_what_its_bands_lack():
+    base = fc.predict(trips(20), HORIZON, series=["Region", "Purpose"], levels=[95])
+    statuses = base.hierarchy("State").nodes.status
+    assert set(statuses[-6:]) == {"ok, uncalibrated from 95 % on"}
+    assert set(statuses[:-6]) == {"ok, errors of 7 earlier cutoffs, uncalibrated from 95 % on"}
 
 
 def test_bottom_up_leaves_the_series_as_they_were():
@@ -241,6 +243,17 @@ def test_a_series_without_a_forecast_leaves_its_sums_missing_and_the_others_reco
     assert "1 without a forecast" in found.report
 
 
+@pytest.mark.parametrize("method", ["mint", "wls", "bottom-up"])
+def test_where_every_sum_lacks_a_series_the_others_stay_as_they_were(method):
+    table = trips().with_columns(
+        trips=pl.when(pl.col("Purpose") == "fun").then(None).otherwise("trips")
+    )
+    base = fc.predict(table, HORIZON, series=["Region", "Purpose"])
+    found = base.hierarchy("State", method)
+    assert np.isnan(found.median[:3]).all()
+    np.testing.assert_array_equal(found.median[3:], base.median)
+
+
 def test_a_series_without_history_is_added_to_sums_as_it_is():
     base = replace(forecast(), status=("cold", *forecast().status[1:]))
     found, plain = base.hierarchy("State", "wls", samples=20), forecast().hierarchy("State", "wls")
@@ -248,6 +261,14 @@ def test_a_series_without_history_is_added_to_sums_as_it_is():
     assert (found.median[-5:] != base.median[1:]).any(axis=(1, 2)).all()
     np.testing.assert_allclose(found.median[0], found.median[-6:].sum(axis=0))
     np.testing.assert_allclose(found.base[0], plain.base[0] + base.median[0])
+
+
+def test_sums_with_a_longer_history_than_most_series_are_reconciled_at_cutoffs_of_these():
+    late = (pl.col("Purpose") == "fun") | (pl.col("Region") == "Perth")
+    table = trips().filter(~late | (pl.col("date") >= date(2024, 2, 25)))
+    base = fc.predict(table, HORIZON, series=["Region", "Purpose"])
+    found = base.hierarchy("State", "mint", samples=20)
+    check_sums(found, np.array([[1] * 6, [1, 1, 0, 0, 1, 1], [0, 0, 1, 1, 0, 0]], float))
 
 
 def test_series_with_unlike_cutoffs_are_refused_with_the_option_that_helps():
@@ -314,9 +335,10 @@ def test_a_model_of_autoregression_reconciles_its_own_paths():
     config = tiny.config_with(decoder="autoregressive", patch=2)
     follower = fc.fit(tiny.shop().drop("price", "visitors"), horizon=7, config=config, quiet=True)
     base = follower.predict(tiny.shop().drop("price", "visitors"), samples=30)
-    check_sums(
-        base.hierarchy("city/store", samples=30), np.array([[1, 1, 1], [1, 0, 1], [0, 1, 0]], float)
-    )
+    found = base.hierarchy("city/store", samples=30)
+    check_sums(found, np.array([[1, 1, 1], [1, 0, 1], [0, 1, 0]], float))
+    apart = "ok, series drawn apart"
+    assert found.nodes.status == (apart, apart, "ok", "ok", "ok", "ok")
 
 
 def test_the_plot_has_a_panel_per_node():
@@ -394,3 +416,16 @@ def test_what_a_hierarchy_cannot_be_asked_for_is_refused_and_nothing_written(
     code, found = run(table, "--horizon", "6", "--series", "Region,Purpose", *more, "--out", str(out))
     assert code and said in found, found
     assert not list(tmp_path.glob("nodes*"))
+
+
+@pytest.mark.parametrize("name", ["mean", "node_level", "lead", "status"])
+def test_a_static_of_a_hierarchy_that_is_named_like_one_of_the_result_is_refused(name):
+    table = trips().rename({"State": name})
+    base = fc.predict(table, HORIZON, series=["Region", "Purpose"])
+    with pytest.raises(fc.DataError, match=f"column '{name}' is also a result's of `hierarchy`"):
+        base.hierarchy(name)
+
+
+def test_a_count_of_no_paths_is_refused():
+    with pytest.raises(fc.ConfigError, match="samples 0: expected 1 or more paths"):
+        forecast().hierarchy("State", samples=0)

@@ -196,3 +196,31 @@ def test_counts_beyond_the_grid_are_refused(tmp_path):
     )
     with pytest.raises(fc.ArtifactError, match="expected uint8 counts"):
         fc.load(tmp_path / "model")
+
+
+def test_paths_of_a_cell_whose_lower_half_is_one_value_have_its_mean():
+    """Nine quantiles of 0 leave no value above 0, but one in twenty sells."""
+    forecast = forecast_of(2)
+    nothing = replace(
+        forecast,
+        quantiles=np.zeros_like(forecast.quantiles),
+        mean=np.full(forecast.mean.shape, 0.05),
+    )
+    paths = nothing.draw(200)
+    np.testing.assert_allclose(paths.mean(axis=1), 0.05)
+    assert np.quantile(paths, 0.899, axis=1).max() == 0.0 and paths.max() > 0.5
+    usual = replace(forecast, mean=forecast.mean + 5.0)
+    np.testing.assert_array_equal(usual.draw(50), forecast.draw(50))
+
+
+def test_totals_of_rare_demand_are_those_sold():
+    """Of 40 series that sell one piece in twenty days, 28 in 14 days: each median is 0."""
+    rng = np.random.default_rng(0)
+    sold = rng.poisson(0.05, (40, 150)).astype(float)
+    days = [tiny.day(n) for n in range(150)]
+    frames = [pl.DataFrame({"store": f"s{n}", "date": days, "y": row}) for n, row in enumerate(sold)]
+    forecast = fc.predict(pl.concat(frames), 14)
+    assert np.median(forecast.median) == 0.0
+    total = forecast.total("horizon", by="all", samples=200)
+    low, high = total.quantiles[0, [0, -1]]
+    assert total.median[0] == pytest.approx(28, rel=0.25) and low < 28 < high

@@ -115,6 +115,18 @@ def test_levels_asked_for_are_the_columns_of_a_total():
     assert list(values) == sorted(values)
 
 
+def test_each_series_and_channel_has_the_steps_of_its_own_periods():
+    """The cutoff of b is a day earlier: its first week of leads has two days, those of the others one."""
+    table = sales(b=89).with_columns(visits=pl.col("sales") * 3)
+    forecast = fc.predict(table, 9, series="store", target=["sales", "visits"])
+    found = forecast.total("W").to_polars().select("store", "channel", "steps", "status")
+    one, two = [1, 7, 1], [2, 7]
+    for (store, _), rows in found.group_by("store", "channel"):
+        assert rows["steps"].to_list() == (two if store == "b" else one)
+        expected = ["partial", "ok"] if store == "b" else ["partial", "ok", "partial"]
+        assert rows["status"].to_list() == expected
+
+
 def test_channels_are_apart_and_series_of_a_wide_table_together():
     wide = sales().pivot(on="store", index="date", values="sales")
     apart = fc.predict(wide, 7).total("horizon", by="all").to_polars()
@@ -155,6 +167,48 @@ def test_a_column_named_like_one_of_the_result_is_refused_by_its_name(name):
     forecast = fc.predict(sales().rename({"store": name}), 7, series=name, time="date", target="sales")
     with pytest.raises(fc.DataError, match=f"column '{name}' is also a result's of `sum`"):
         forecast.total("W", by="all")
+
+
+def test_series_of_unlike_steps_are_not_added_up(tmp_path):
+    """A week of the one is no day of the other, on whose grid it is forecast."""
+    weeks = pl.DataFrame(
+        {
+            "store": "w",
+            "date": [date(2024, 1, 1) + timedelta(days=7 * week) for week in range(26)],
+            "sales": 140.0 + np.arange(26) % 5,
+            "region": "north",
+        }
+    )
+    table = pl.concat([sales(175), weeks])
+    forecast = fc.predict(table, 7)
+    said = "adds up values of equal steps, but 1 of 4 series have another step than 1d .*: series w.*separately"
+    with pytest.raises(fc.DataError, match=f"`sum` {said}"):
+        forecast.total("W", by="region")
+    with pytest.raises(fc.DataError, match=f"`hierarchy` {said}"):
+        fc.predict(table, 7, cutoff="last").hierarchy("region")
+    assert forecast.total("W").to_polars()["series"].to_list() == [1] * 5  # each by itself
+    table.write_csv(tmp_path / "sales.csv")
+    words = (str(tmp_path / "sales.csv"), "--horizon", "7", "--out", str(tmp_path / "t.csv"))
+    for more in (["--sum", "W", "--by", "all"], ["--hierarchy", "region", "--cutoff", "last"]):
+        code, found = run(*words, *more)
+        assert code and "another step than 1d" in found and not (tmp_path / "t.csv").exists()
+    alike = fc.predict(table, 7, only=["a", "b", "c"])
+    assert alike.total("W", by="all").to_polars()["series"].to_list()[0] == 3
+
+
+def test_a_series_that_had_another_step_long_ago_and_an_assumed_one_are_added_up():
+    """Weeks at first, days later; and one row each."""
+    table = sales(200)
+    early = (
+        (pl.col("store") == "a")
+        & (pl.col("date") < date(2024, 5, 20))
+        & (pl.col("date").dt.weekday() > 1)
+    )
+    forecast = fc.predict(table.filter(~early), 7)
+    assert any("changes" in finding.text for finding in forecast.findings)
+    assert forecast.total("horizon", by="all").to_polars()["status"].to_list() == ["ok"]
+    first = fc.predict(sales(1), 3, series="store", target="sales")
+    assert first.total("horizon", by="all").to_polars()["series"].to_list() == [3]
 
 
 # In the shell
@@ -210,5 +264,125 @@ def test_a_fitted_model_has_totals_and_a_model_of_autoregression_sums_its_own_pa
     forecast = follower.predict(tiny.plain(), samples=30)
     total = forecast.total("horizon", by="all")
     np.testing.assert_allclose(total.median[0], np.median(forecast.paths.sum(axis=(0, 2, 3))))
+    assert total.status == ("ok, series drawn apart",)
+    assert set(forecast.total("horizon").status) == {"ok"}
     with pytest.raises(fc.ConfigError, match="no sample paths: request them"):
         follower.predict(tiny.plain()).total("W")
+
+
+@pytest.mark.parametrize("name", ["period", "channel", "mean", "steps"])
+def test_a_static_that_groups_and_is_named_like_one_of_the_result_is_refused_before_forecasting(name):
+    forecast = fc.predict(sales().rename({"region": name}), 7, series="store", target="sales")
+    assert "status" in forecast.total("horizon", by="all").to_polars()
+    with pytest.raises(fc.DataError, match=f"column '{name}' is also a result's of `sum`"):
+        forecast.total("horizon", by=name)
+
+
+def test_a_group_named_twice_and_a_count_of_no_paths_are_refused():
+    forecast = fc.predict(sales(), 7)
+    with pytest.raises(fc.ConfigError, match="region, store, region: region is given twice"):
+        forecast.total("W", by=["region", "store", "region"])
+    with pytest.raises(fc.ConfigError, match="samples 0: expected 1 or more paths"):
+        forecast.total("W", samples=0)
+
+
+def test_whole_numbers_that_group_are_written_as_such():
+    numbers = pl.col("store").replace_strict({"a": 7, "b": 8, "c": 7}).alias("code")
+    table = sales().with_columns(numbers, (numbers + 0.5).alias("half"))
+    forecast = fc.predict(table, 7, series="store", target="sales")
+    assert forecast.total("horizon", by="code").to_polars()["code"].to_list() == [7, 8]
+    assert forecast.total("horizon", by="code").to_polars()["code"].dtype == pl.Int64
+    assert forecast.total("horizon", by="half").to_polars()["half"].to_list() == [7.5, 8.5]
+
+
+def test_periods_are_written_as_the_times_of_the_file(tmp_path):
+    german = sales().with_columns(pl.col("date").dt.strftime("%d.%m.%Y"))
+    german.write_csv(tmp_path / "german.csv")
+    out = tmp_path / "totals.csv"
+    words = (str(tmp_path / "german.csv"), "--horizon", "9", "--sum", "W", "--by", "all")
+    code, said = run(*words, "--out", str(out))
+    assert code == 0, said
+    assert pl.read_csv(out)["period"].to_list() == ["25.03.2024", "01.04.2024", "08.04.2024"]
+
+
+def elsewhere(job, blocks):
+    raise AssertionError("an engine was given parts that cannot be made apart")
+
+
+def test_an_engine_is_refused_unless_each_total_is_of_one_series(tmp_path):
+    model, panel = fc.api.without_fit(sales(), 7)
+    out = tmp_path / "totals.csv"
+    for more, reason in (
+        ({"sum": "W", "by": "region"}, "`engine`: sum=W adds up series of several parts"),
+        ({"sum": "W", "by": "all"}, "`engine`: sum=W adds up series of several parts"),
+        ({"hierarchy": "region"}, "`engine`: `hierarchy` reconciles the series of all parts"),
+    ):
+        with pytest.raises(fc.ConfigError, match=reason):
+            model.predict_to(out, panel, engine=elsewhere, **more)
+        assert not [*tmp_path.iterdir()]
+    for by in ("store", ["region", "store"], None):
+        with pytest.raises(AssertionError, match="an engine was given parts"):
+            model.predict_to(out, panel, sum="W", by=by, engine=elsewhere)
+
+
+@pytest.mark.parametrize(
+    ("more", "option"),
+    [
+        (["--levels", "80"], "--levels"),
+        (["--quantiles", "0.05"], "--quantiles"),
+        (["--samples", "5"], "--samples"),
+        (["--sum", "W"], "--sum"),
+        (["--sum", "W", "--by", "machine", "--sum-partial"], "--sum, --by, --sum-partial"),
+        (["--hierarchy", "machine"], "--hierarchy"),
+        (["--hierarchy", "machine", "--reconcile", "wls"], "--hierarchy, --reconcile"),
+        (["--what-if", "price*0.9"], "--what-if"),
+    ],
+)
+def test_a_classifier_refuses_levels_paths_sums_and_hierarchies(more, option, classes):
+    for out in ([], ["--out", str(classes / "rows.csv")]):
+        code, said = run(str(classes / "model"), str(classes / "waves.csv"), *more, *out)
+        assert code and f"{option}: a classifier has no such option" in said, said
+        assert not (classes / "rows.csv").exists()
+
+
+@pytest.fixture(scope="module")
+def classes(tmp_path_factory):
+    """A classifier and its table, in a folder."""
+    folder = tmp_path_factory.mktemp("classes")
+    rng = np.random.default_rng(0)
+    frames = [
+        pl.DataFrame(
+            {
+                "machine": f"m{number}",
+                "time": range(30),
+                "y": np.sin(np.arange(30) * (1 + number % 2)) + 0.1 * rng.normal(size=30),
+                "kind": ["slow", "fast"][number % 2],
+            }
+        )
+        for number in range(16)
+    ]
+    table = pl.concat(frames)
+    table.write_csv(folder / "waves.csv")
+    roles = {"series": "machine", "time": "time", "target": "y"}
+    fc.fit(table, label="kind", out=folder / "model", quiet=True, tracking=False, **roles)
+    return folder
+
+
+def test_the_status_of_a_sum_says_what_its_paths_lack():
+    """Few earlier cutoffs, and bands of 95 % without residuals to scale them."""
+    short = fc.predict(sales(20), 5, levels=[95])
+    found = short.total("horizon", by="region").to_polars()["status"].to_list()
+    assert found == ["ok, errors of 8 earlier cutoffs, uncalibrated from 95 % on"] * 2
+    partial = short.total("MS", by="all").to_polars()["status"].to_list()
+    assert partial == ["partial, errors of 8 earlier cutoffs, uncalibrated from 95 % on"]
+    long = fc.predict(sales(), 5, levels=[95])
+    assert set(long.total("horizon").to_polars()["status"]) == {"ok, uncalibrated from 95 % on"}
+    assert set(fc.predict(sales(), 5, levels=[90]).total("horizon").to_polars()["status"]) == {"ok"}
+
+
+def test_periods_have_the_dtype_of_the_times_of_the_caller():
+    table = sales().to_pandas().assign(date=lambda frame: frame["date"].astype("datetime64[us]"))
+    for dates in (table["date"].dt.date, table["date"].dt.to_period("D"), table["date"]):
+        forecast = fc.predict(table.assign(date=dates), 7, series="store", target="sales")
+        period = forecast.total("W", by="region").frame["period"]
+        assert period.dtype == dates.dtype and type(period[0]) is type(dates[0])

@@ -88,6 +88,11 @@ def test_a_table_of_children_makes_levels_of_its_own_some_branches_shorter():
     np.testing.assert_array_equal(found.sums.toarray()[3], [1, 1, 0, 0])
 
 
+def test_a_table_of_one_parent_has_a_total_and_its_series():
+    found = tree(pl.DataFrame({"child": list("abcd"), "parent": ["all"] * 4}))
+    assert rows(found) == [("total", None), *(("store", store) for store in PLACES)]
+
+
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
