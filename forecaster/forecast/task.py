@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from forecaster.errors import DataError
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.forecast import none_forecast, outcome
 from forecaster.forecast.future import audited
-from forecaster.forecast.hierarchy import hierarchy_of
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.result import Predicted
 from forecaster.forecast.runner import BLOCK
@@ -21,7 +20,9 @@ from forecaster.forecast.window import ForecastWindow, check_samples
 from forecaster.panel.findings import Finding
 from forecaster.panel.known import Change
 from forecaster.panel.panel import Only, Panel
-from forecaster.panel.tree import HierarchyRequest
+
+if TYPE_CHECKING:
+    from forecaster.panel.tree import HierarchyRequest
 
 
 class BatchCounts(NamedTuple):
@@ -211,6 +212,8 @@ class HierarchyTask(PathTask):
     def predict(
         self, artifact: Artifact, device: str | None = None, lanes: int | None = None
     ) -> Callable[[Panel], Predicted]:
+        from forecaster.forecast.hierarchy import hierarchy_of  # it loads scipy's sparse matrices
+
         predictor, window = Predictor(artifact, device, lanes), self.drawn_window(artifact)
 
         def reconcile(panel: Panel) -> Predicted:

@@ -28,7 +28,6 @@ from forecaster.config import (
 )
 from forecaster.errors import ConfigError, DataError, ForecasterError, check_count, is_count
 from forecaster.evaluation.backtest import Backtest, ForecastsByModel, rolling_cutoffs, run_backtest
-from forecaster.evaluation.by_level import score_levels
 from forecaster.evaluation.comparison import EXPERT_OF, EXPERTS, MODEL, NO_FIT, RIDGE
 from forecaster.evaluation.leaderboard import Leaderboard
 from forecaster.evaluation.others import OtherModel, check_taken
@@ -60,7 +59,6 @@ from forecaster.panel.categories import recoded
 from forecaster.panel.findings import Finding
 from forecaster.panel.forecast_rows import read_others
 from forecaster.panel.panel import Only, Panel
-from forecaster.panel.tree import HierarchyRequest
 from forecaster.runs.console import Screen
 from forecaster.runs.fit_reporter import (
     FitReporter,
@@ -74,6 +72,7 @@ from forecaster.runs.tracking import NOTE, TrackedRun, log_artifact, open_run, s
 from forecaster.windows.split import Split
 
 if TYPE_CHECKING:
+    from forecaster.panel.tree import HierarchyRequest
     from forecaster.runs.progress import TrainingBar
 
 Refit = Literal["once", "each", "never"] | int
@@ -393,6 +392,8 @@ def run_backtest_pipeline(
         notes = tuple(other.finding() for other in beside_model)
         backtest = replace(backtest, report_context=report_context, seconds=seconds, notes=notes)
         if hierarchy is not None:
+            from forecaster.evaluation.by_level import score_levels  # it loads scipy's sparse matrices
+
             with console.stage("reconciling forecasts"):
                 levels = score_levels(backtest.forecasts, hierarchy)
             backtest = replace(backtest, level_columns=levels)
