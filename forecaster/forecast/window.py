@@ -22,6 +22,8 @@ from forecaster.panel.known import Change, changed, check_fill, filled
 from forecaster.panel.panel import MISSING, NO_TIME, Panel
 from forecaster.windows.index import Int64
 
+_MOST_SAMPLES = 100_000  # paths of a cell: more are a typing error, and fill the memory
+
 
 @dataclass(frozen=True)
 class ForecastWindow:
@@ -122,6 +124,8 @@ def check_samples(artifact: Artifact, wanted: int | None) -> None:
     if wanted is None:
         return
     check_count(wanted, "samples", " paths")
+    if wanted > _MOST_SAMPLES:
+        raise ConfigError(f"samples {wanted}: expected at most {_MOST_SAMPLES:,} paths")
     if artifact.plan.model.decoder != "autoregressive" and artifact.errors is None:
         raise ConfigError(
             "this model keeps no errors at earlier cutoffs, which put sample paths in order; fit it again: "

@@ -110,6 +110,8 @@ def test_beyond_what_learned_positions_cover_is_refused_with_the_numbers():
 def test_paths_that_were_not_asked_for_or_are_none_are_refused():
     with pytest.raises(fc.ConfigError, match="samples 0: expected 1 or more"):
         follower().predict(tiny.plain(), samples=0)
+    with pytest.raises(fc.ConfigError, match="samples 50000000: expected at most 100,000"):
+        follower().predict(tiny.plain(), samples=50_000_000)
     with pytest.raises(fc.ConfigError, match="no sample paths: request them"):
         _ = follower().predict(tiny.plain()).samples
 

@@ -186,6 +186,8 @@ def test_series_of_unlike_steps_are_not_added_up(tmp_path):
         forecast.total("W", by="region")
     with pytest.raises(fc.DataError, match=f"`hierarchy` {said}"):
         fc.predict(table, 7, cutoff="last").hierarchy("region")
+    with pytest.raises(fc.DataError, match=f"`hierarchy` {said}"):
+        fc.backtest(table, 7, fit=False, hierarchy="region", tracking=False, quiet=True)
     assert forecast.total("W").to_polars()["series"].to_list() == [1] * 5  # each by itself
     table.write_csv(tmp_path / "sales.csv")
     words = (str(tmp_path / "sales.csv"), "--horizon", "7", "--out", str(tmp_path / "t.csv"))
