@@ -128,7 +128,9 @@ def attention_line(artifact: Artifact) -> str:
     """Returns where the weights of experts come from; empty where there are not several."""
     if len(artifact.plan.model.pool.experts) < 2:
         return ""
-    return "weights of experts: by attention that was learned on other tables"
+    line = "weights of experts: by attention that was learned on other tables"
+    steps = artifact.metrics.get("attention_steps")
+    return f"{line}, tuned in {number_of(steps, 'step')} on this one" if steps else line
 
 
 def _ancestors(parent: dict[str, Any] | None) -> list[str]:

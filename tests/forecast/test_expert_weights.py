@@ -202,7 +202,10 @@ def test_the_sentence_names_the_evidence_that_moves_the_largest_weight_most():
 
 def test_the_card_says_where_the_weights_come_from():
     line = "- weights of experts: by attention that was learned on other tables"
-    assert line in model_card(tiny.plain_model().artifact)
+    artifact = tiny.plain_model().artifact
+    assert f"{line}\n" in model_card(artifact)
+    tuned = replace(artifact, metrics=artifact.metrics | {"attention_steps": 200})
+    assert f"{line}, tuned in 200 steps on this one\n" in model_card(tuned)
     unfitted_model, _ = without_fit(tiny.plain(), 7, None, None, roles={})
     card = model_card(unfitted_model.artifact)
     assert (
