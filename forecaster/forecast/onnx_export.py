@@ -105,7 +105,7 @@ class OnnxGraph(nn.Module):
                 cells = torch.rand(size, generator=random)
             else:
                 cells = torch.randn(size, generator=random, dtype=torch.float64)
-                if name == "context":
+                if name in ("context", "history"):
                     cells = cells * scaler.scale[1:] + scaler.loc[1:]
                 cells = cells.masked_fill(torch.rand(size, generator=random) < 0.1, torch.nan)
             made[name] = cells.contiguous()

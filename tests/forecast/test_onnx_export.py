@@ -241,6 +241,19 @@ def test_a_file_that_disagrees_with_torch_is_not_written(make_artifact, tmp_path
     assert not list(tmp_path.iterdir())
 
 
+def test_the_comparison_is_of_histories_at_the_level_of_their_channels(make_artifact):
+    panel, artifact = make_artifact(model=with_experts("naive", "ets"), targets=2)
+    scaler = artifact.ensemble.networks[0].scaler
+    scaler.loc.fill_(5e6)
+    scaler.scale.fill_(1e5)
+    graph = onnx_export.OnnxGraph(artifact)
+    given = dict(zip(graph.names, graph.random_inputs(3), strict=True))
+    for name in ("context", "history"):
+        assert (given[name].nan_to_num(5e6) - 5e6).abs().max() < 1e6
+    quantiles, _ = graph(*given.values())
+    assert (quantiles - 5e6).abs().max() < 2e6
+
+
 class _Operations(torch.nn.Module):
     """Those that torch translates only after it has decomposed them."""
 
