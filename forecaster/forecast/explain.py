@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Floats = NDArray[np.float64]
+_STILL = "nothing that can be hidden changes the forecast"
 _BLOCKS = 16  # of the context at most: what a reader can tell apart
 
 
@@ -145,7 +146,8 @@ class Explanation:
         moving = (one for one in self.importance if one.change > 0)
         largest = sorted(moving, key=lambda one: -one.change)[:3]
         listed = ", ".join(f"{self.name(one)} ({one.change:.3f})" for one in largest)
-        return f"{self.title}: the forecast changes most without {listed or 'nothing'}"
+        said = f"the forecast changes most without {listed}" if listed else _STILL
+        return f"{self.title}: {said}"
 
     def name(self, one: Importance) -> str:
         """Returns the name of a covariate, or the dates of a block of the context."""
@@ -346,7 +348,7 @@ def hide_each(inputs: Inputs, panel: Panel, channel: int | None, patch: int) -> 
         panel: for the names of covariates, cycles and channels.
         channel: the forecast channel where channels read each other (the others are hidden in turn);
             else None.
-        patch: steps per token; blocks are whole tokens.
+        patch: steps per token; blocks are whole tokens, of a single one its steps.
     """
     schema = panel.schema
     columns = {  # names of the columns of each field of `Inputs`, and their kind
@@ -428,6 +430,8 @@ def importance_of(
 def _without_blocks(inputs: Inputs, patch: int) -> Iterator[Variant]:
     """Hides targets and past covariates of one block of the context after the other."""
     length = inputs.context.shape[1]
+    if patch >= length:  # one token: its steps, for without it nothing would be left
+        patch = 1
     size = patch * -(-length // (patch * _BLOCKS))
     for stop in range(length - size * ((length - 1) // size), length + 1, size):
         start = max(0, stop - size)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 import torch
@@ -311,3 +312,16 @@ def test_paths_share_their_random_numbers_among_variants():
             model.artifact.ensemble, batch.inputs, same, 0, batch.target, torch.tensor([5])
         )
     assert max(one.change for one in still) < 1e-5
+
+
+def test_a_context_of_one_token_is_explained_by_its_steps():
+    """Yearly rows have a context of one patch: with it all hidden, nothing would be left to compare."""
+    years = pd.DataFrame(
+        {"time": pd.date_range("1950-01-01", periods=40, freq="YS"), "y": np.arange(40.0) % 9}
+    )
+    found = fc.explain(years, 3)
+    blocks = [one.cells for one in found.importance if one.kind == "context"]
+    assert blocks == [(n, n + 1) for n in range(len(found.history))]
+    assert max(one.change for one in found.importance) > 0
+    still = fc.explain(years.assign(y=5.0), 3)
+    assert still.report.endswith("nothing that can be hidden changes the forecast")
