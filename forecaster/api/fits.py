@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, Protocol, Unpack, cast, overload
+from typing import Annotated, Any, Literal, ParamSpec, Protocol, Unpack, cast, overload
 
 from forecaster import options
 from forecaster.api.models import Classifier, Forecaster, Study, model_of, start_of
@@ -21,10 +21,6 @@ from forecaster.api.requests import (
 from forecaster.config import config_from, required_horizon
 from forecaster.errors import ConfigError, check_count
 from forecaster.options import DataOptions, Option, public
-
-if TYPE_CHECKING:
-    pass
-
 
 FitOptions = ParamSpec("FitOptions")
 

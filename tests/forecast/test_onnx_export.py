@@ -242,7 +242,7 @@ def test_a_file_that_disagrees_with_torch_is_not_written(make_artifact, tmp_path
 
 
 def test_the_comparison_is_of_histories_at_the_level_of_their_channels(make_artifact):
-    panel, artifact = make_artifact(model=with_experts("naive", "ets"), targets=2)
+    _, artifact = make_artifact(model=with_experts("naive", "ets"), targets=2)
     scaler = artifact.ensemble.networks[0].scaler
     scaler.loc.fill_(5e6)
     scaler.scale.fill_(1e5)
