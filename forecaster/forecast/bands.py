@@ -41,7 +41,8 @@ def asked_columns(levels: Levels, quantiles: Levels, fitted: Sequence[float]) ->
         for side, sign in (("lo", -1), ("hi", 1))
     ]
     if not bands:
-        points = sorted({*points, *fitted})
+        # Two levels with one name are one column: that of the fitted level.
+        points = sorted({f"{level:g}": level for level in (*points, *fitted)}.values())
     return (*ends, *quantile_columns(points))
 
 
@@ -80,9 +81,10 @@ def without_levels(status: str) -> str:
 def _checked(name: str, given: Levels, most: int) -> list[float]:
     found = [] if given is None else [*given] if isinstance(given, Sequence) else [given]
     for level in found:
-        if not (isinstance(level, int | float) and 0 < level < most):
+        # As its column is called: .9999999 would be q1.
+        if not (isinstance(level, int | float) and 0 < float(f"{level:g}") < most):
             shown = level if isinstance(level, str) else f"{level:g}"
-            raise ConfigError(f"{name} {shown}: expected numbers above 0 and below {most}")
+            raise ConfigError(f"{name} {shown}: expected numbers above 0 and below {most} in six digits")
     texts = [f"{level:g}" for level in found]
     for text, count in Counter(texts).items():
         if count > 1:

@@ -7,7 +7,7 @@ import tiny
 from polars.testing import assert_frame_equal
 
 import forecaster as fc
-from forecaster.forecast.bands import UNSCALED, asked_columns
+from forecaster.forecast.bands import UNSCALED, asked_columns, quantile_columns
 from forecaster.model.tails import tail
 
 FITTED = tuple(n / 10 for n in range(1, 10))
@@ -73,6 +73,8 @@ def test_calibrated_tails_are_scaled_saved_and_silent(tmp_path):
         ({"levels": [80, 80.0]}, r"levels 80, 80: 80 is given 2 times"),
         ({"levels": [95.1234567, 95.1234568]}, "95.1235 is given 2 times"),
         ({"quantiles": [1.0]}, "quantiles 1: expected numbers above 0 and below 1"),
+        ({"quantiles": [0.9999999]}, "quantiles 1: expected numbers above 0 and below 1 in six digits"),
+        ({"levels": [99.99999]}, "levels 100: expected numbers above 0 and below 100 in six digits"),
         ({"quantiles": [0.05, 0.05]}, "0.05 is given 2 times"),
         ({"levels": ["80"]}, "expected a number"),
     ],
@@ -82,6 +84,10 @@ def test_levels_out_of_range_or_twice_are_refused(asked, said):
         ahead(**asked)
     with pytest.raises(fc.ConfigError, match=said):
         fc.backtest(tiny.plain(), 7, fit=False, quiet=True, **asked)
+
+
+def test_a_quantile_that_is_written_as_a_fitted_one_is_that_one():
+    assert asked_columns(None, [0.3000001, 0.95], FITTED) == quantile_columns([*FITTED, 0.95])
 
 
 def test_a_model_of_the_median_alone_has_no_bands():
