@@ -152,6 +152,13 @@ class DataConfig(Section):
     def _one_name(cls, time: object) -> object:
         return ",".join(map(str, time)) if isinstance(time, list | tuple) else time
 
+    @field_validator("target")
+    @classmethod
+    def _some(cls, target: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if target == ():
+            raise ValueError("expected columns, found none; leave it out and they are inferred")
+        return target
+
     @field_validator("holidays", mode="before")
     @classmethod
     def _split(cls, given: Any) -> Any:

@@ -160,6 +160,12 @@ def test_roles_are_given_as_a_string_or_a_sequence():
     assert _weights(model) == _weights(tiny.model())
 
 
+def test_an_empty_list_of_targets_is_refused():
+    for function in (fc.check, fc.fit, fc.predict):
+        with pytest.raises(fc.ConfigError, match=r"data\.target: expected columns, found none"):
+            function(tiny.plain(), 7, target=[])
+
+
 def test_a_config_is_a_mapping_a_config_or_a_file(tmp_path):
     path = tiny.write_tiny(tmp_path / "tiny.yaml")
     whole = Config(**tiny.TINY).replaced(horizon=7, data={"known": ["price"]})
