@@ -84,7 +84,9 @@ def _checked(name: str, given: Levels, most: int) -> list[float]:
         # As its column is called: .9999999 would be q1.
         if not (isinstance(level, int | float) and 0 < float(f"{level:g}") < most):
             shown = level if isinstance(level, str) else f"{level:g}"
-            raise ConfigError(f"{name} {shown}: expected numbers above 0 and below {most} in six digits")
+            raise ConfigError(
+                f"{name} {shown}: expected numbers above 0 and below {most} in six digits"
+            )
     texts = [f"{level:g}" for level in found]
     for text, count in Counter(texts).items():
         if count > 1:
