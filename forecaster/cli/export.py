@@ -43,7 +43,7 @@ def export(
         check_onnx(onnx, overwrite)
     loaded = api.load(model)
     if onnx is not None:
-        typer.echo("exporting the model to ONNX takes about half a minute")
+        typer.echo("exporting the model to ONNX takes about 20 seconds")
         typer.echo(f"wrote {onnx}: {loaded.export_onnx(onnx)}")
     if mlflow is not None:
         published = loaded.export(mlflow, TrackingConfig(uri=uri, experiment=experiment), champion)

@@ -188,6 +188,12 @@ def _translated(graph: OnnxGraph, given: tuple[Tensor, ...], outputs: list[str])
         found = export(program, custom_translation_table=translations())
     except torch.onnx.OnnxExporterError:  # an operation that neither torch nor `translations` knows
         found = export(trace())
+    for (
+        node
+    ) in found.model.graph:  # torch names values by their operation: a mean of tokens is `mean`, too
+        for value in node.outputs:
+            if value.name in outputs and not value.is_graph_output():
+                value.name = f"{value.name}_inside"
     optimizer.fold_constants(found.model)
     optimizer.remove_unused_nodes(found.model)
     return found.model_proto
