@@ -254,6 +254,7 @@ class _Metrics(BaseModel):
     """The keys of metrics.json that the card and the report read."""
 
     network_weight: _Number | None = None
+    attention_steps: StrictInt = 0
     expert_weights: dict[str, _Number] = {}
     calibration: _Calibrated | None = None
     curves: dict[str, list[list[_Number]]] = {}
