@@ -92,7 +92,8 @@ def test_classes_that_are_floats_come_back_as_floats():
     table["x"] = np.where(table["id"] % 2, np.sin(table["t"]), table["t"] / 4)
     for classes in ((1.0, 2.0), (0.5, 1.5)):
         labelled = table.assign(kind=np.where(table["id"] % 2, *classes))
-        model = fc.fit(labelled, label="kind", series="id", time="t", tracking=False, quiet=True)
+        roles = {"label": "kind", "series": "id", "time": "t"}
+        model = fc.fit(labelled, config={"fit": {"steps": 40}}, tracking=False, quiet=True, **roles)
         found = model.predict(table).frame["label"]
         assert found.dtype == np.float64 and {*found} == {*classes}
 

@@ -366,7 +366,10 @@ def classes(tmp_path_factory):
     table = pl.concat(frames)
     table.write_csv(folder / "waves.csv")
     roles = {"series": "machine", "time": "time", "target": "y"}
-    fc.fit(table, label="kind", out=folder / "model", quiet=True, tracking=False, **roles)
+    config = {"fit": {"steps": 4}}
+    fc.fit(
+        table, label="kind", config=config, out=folder / "model", quiet=True, tracking=False, **roles
+    )
     return folder
 
 
