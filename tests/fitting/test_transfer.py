@@ -280,6 +280,7 @@ def test_times_of_another_kind_are_not_compared():
         assert seen_until(5, other, artifact) == 5
 
 
+@pytest.mark.slow
 def test_a_refit_starts_from_random_weights_and_says_so(capsys):
     new = _fit(tiny.shop(), tiny.model(), adapters=2, freeze_encoder=True)
     plain = _fit(tiny.shop(), model=tiny.TINY["model"])
