@@ -1,7 +1,7 @@
 """How much each part of a forecast counts: a network beside its experts, and each network of an ensemble.
 
 Weights are chosen by the pinball loss of the validation windows in scaled units. A smaller network weight
-(more of the experts alone) is kept where a larger one gains next to nothing, or no more than chance would.
+(more of the experts alone) is kept where a larger one gains next to nothing, or less than chance may: `least_loss`.
 
 Axes: B batch · H lead · C channel · Q quantile level · N observed cell · M member · S network weight ·
 G stretch of a series' time · W window.

@@ -254,7 +254,7 @@ class Forecast(Result):
 
         check_count(samples, "samples", " paths")
         request = HierarchyRequest.of(hierarchy, reconcile)
-        request.check(self.panel, self.cutoff, self.findings)
+        request.check(self.panel, self.findings, self.cutoff)
         return hierarchy_of(self, request, samples, seed)
 
     def blocks(self) -> Iterator[Forecast]:

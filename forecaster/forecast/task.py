@@ -206,7 +206,7 @@ class HierarchyTask(PathTask):
 
     def audited(self, panel: Panel, artifact: Artifact, only: Only) -> tuple[Panel, list[Finding]]:
         panel, findings = super().audited(panel, artifact, only)
-        self.request.check(panel, self.window.cutoffs(panel), findings)
+        self.request.check(panel, findings, self.window.cutoffs(panel))
         return panel, findings
 
     def predict(

@@ -67,11 +67,14 @@ class HierarchyRequest:
         """Returns the hierarchy of a panel; raises as `tree_of`."""
         return tree_of(panel, self.spec)
 
-    def check(self, panel: Panel, cutoffs: NDArray[np.int64], findings: Sequence[Finding]) -> None:
-        """Raises as `tree`, and a DataError where series have unlike cutoffs or steps."""
+    def check(
+        self, panel: Panel, findings: Sequence[Finding], cutoffs: NDArray[np.int64] | None = None
+    ) -> None:
+        """Raises as `tree`, and a DataError where series have unlike steps or cutoffs; None = they are common."""
         self.tree(panel)
         check_alike(panel, findings, "--hierarchy")
-        common_cutoff(panel, cutoffs)
+        if cutoffs is not None:
+            common_cutoff(panel, cutoffs)
 
 
 def _is_file(text: str) -> bool:

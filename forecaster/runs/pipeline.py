@@ -58,7 +58,6 @@ from forecaster.panel.build import with_roles_until
 from forecaster.panel.categories import recoded
 from forecaster.panel.findings import Finding
 from forecaster.panel.forecast_rows import read_others
-from forecaster.panel.groups import check_alike
 from forecaster.panel.panel import Only, Panel
 from forecaster.runs.console import Screen
 from forecaster.runs.fit_reporter import (
@@ -364,8 +363,7 @@ def run_backtest_pipeline(
     console.print_findings([finding for finding in findings if finding.severity == "warning"])
     scored = panel.only(options.only)
     if hierarchy is not None:
-        hierarchy.tree(scored)
-        check_alike(scored, findings, "--hierarchy")
+        hierarchy.check(scored, findings)
     cutoffs = rolling_cutoffs(scored, options.windows, horizon, options.stride)
     check_taken([*(others or ())], [EXPERTS, NO_FIT, *(presets or ())])
     beside_model = [
