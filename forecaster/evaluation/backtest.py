@@ -430,7 +430,9 @@ def _tally_parts(made: Sequence[ForecastsByModel]) -> Iterator[_Part]:
         each = np.split(naive, ends[:-1])
         by_name = {MODEL: model, NAIVE: [*map(other_forecast, model, each)]}
         by_name |= {name: [one[name] for one in some] for name in some[0] if name != MODEL}
-        quantiles = {name: np.concatenate([*map(_every, own)]) for name, own in by_name.items()}
+        quantiles = {
+            name: np.concatenate([one.all_quantiles for one in own]) for name, own in by_name.items()
+        }
         paths = None if model[0].paths is None else np.concatenate([one.paths for one in model])
         tallies = tally_models(actual, quantiles, levels, scales, paths, model[0].columns)
         # Sample paths are many times as large as quantiles, and are scored by now.
@@ -441,13 +443,6 @@ def _tally_parts(made: Sequence[ForecastsByModel]) -> Iterator[_Part]:
             for one, *models in zip(kept, *by_name.values(), strict=True)
         ]
         yield _Part(tallies, scales, [*zip(kept, others, strict=True)], seconds)
-
-
-def _every(forecast: Forecast) -> Floats:
-    """[N, H, C, Q + F] the fitted quantiles and the further ones."""
-    if forecast.further is None:
-        return forecast.quantiles
-    return np.concatenate([forecast.quantiles, forecast.further], axis=-1)
 
 
 def _as_beside(forecast: Forecast, own: Forecast) -> Forecast:

@@ -103,6 +103,13 @@ class Forecast(Result):
         """Levels of `quantiles`, then those of `further`."""
         return self.levels + further_levels(self.columns, self.levels)
 
+    @property
+    def all_quantiles(self) -> NDArray[np.float64]:
+        """[N, H, C, Q] the quantiles at all levels."""
+        if self.further is None:
+            return self.quantiles
+        return np.concatenate([self.quantiles, self.further], axis=-1)
+
     def with_quantiles(self, quantiles: NDArray[np.float64]) -> Forecast:
         """Returns the forecast with quantiles [N, H, C, Q] at all levels."""
         fitted = len(self.levels)
@@ -112,10 +119,7 @@ class Forecast(Result):
     @property
     def shown(self) -> dict[str, NDArray[np.float64]]:
         """[N, H, C] the quantiles of each column."""
-        quantiles = self.quantiles
-        if self.further is not None:
-            quantiles = np.concatenate([quantiles, self.further], axis=-1)
-        every = dict(zip(self.all_levels, np.moveaxis(quantiles, -1, 0), strict=True))
+        every = dict(zip(self.all_levels, np.moveaxis(self.all_quantiles, -1, 0), strict=True))
         columns = self.columns or quantile_columns(self.levels)
         return {name: every[level] for name, level in columns}
 
