@@ -18,6 +18,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -48,7 +49,7 @@ from forecaster.fitting.pretrain.learning import (
 )
 from forecaster.fitting.pretrain.synthetic import KINDS, SeriesShape, make_series
 from forecaster.model.expert_attention import METHODS, ExpertAttention
-from forecaster.model.shipped_weights import FILE, save
+from forecaster.model.shipped_weights import FILE, load_shipped, save
 
 CHUNK, CHUNKS, LONGEST = 80, 4, 4_000
 """Series of a table, tables of a source at a step, and last steps of a series, at most."""
@@ -69,7 +70,14 @@ MADE_CLOCKS = (
     Clock("10min", 144, 0, (48,)),
     Clock("5min", 288, 0, (96,)),
 )
-# Of other steps six seasons.
+LONG_CLOCKS = (
+    Clock("M", 12, 0, (36,)),
+    Clock("D", 7, 365, (180,)),
+    Clock("h", 24, 168, (720,)),
+    Clock("10min", 144, 0, (480,)),
+)
+"""Of made tables with a long horizon, one of each kind."""
+# Of other steps six seasons; four horizons at least.
 MADE_LENGTHS = {"Y": 45, "Q": 70, "M": 160, "W": 260, "D": 500, "h": 800}
 MADE = 40
 """Series of a made table."""
@@ -97,6 +105,7 @@ def main() -> None:
     parser.add_argument("--resume", type=Path, required=True, help="folder of rows and checkpoint")
     parser.add_argument("--steps", type=int, default=6_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--start", type=Path, help="weights to go on from; else random ones")
     parser.add_argument("--out", type=Path, default=FILE)
     parser.add_argument("--only", choices=["rows"])
     arguments = parser.parse_args()
@@ -106,7 +115,12 @@ def main() -> None:
     if arguments.only:
         return
     rows, places, held_out = read_rows(tables, stored)
-    learner = learn(rows, places, held_out, arguments.steps, arguments.resume, arguments.seed)
+    start = None
+    if arguments.start:
+        start = ExpertAttention(METHODS)
+        load_shipped(start, arguments.start)
+    folder, steps, seed = arguments.resume, arguments.steps, arguments.seed
+    learner = learn(rows, places, held_out, steps, folder, seed, start)
     attention = learner.average.attention
     with torch.no_grad():
         # No row has `arx`, which corrects the linear expert: it takes that one's token.
@@ -130,9 +144,15 @@ def real_tables(series: Sequence[RealSeries]) -> Iterator[Table]:
         chunks = [members[start : start + CHUNK] for start in range(0, len(members), CHUNK)][:CHUNKS]
         held_out = int(hashlib.sha256(source.encode()).hexdigest(), 16) % HELD_OUT == 0
         for number, chunk in enumerate(chunks):
-            for turn, horizon in enumerate(clock.horizons):
-                if len(chunks) > 1 and (turn - number) % len(clock.horizons):
-                    continue
+            turns = range(len(clock.horizons))
+            horizons = [
+                clock.horizons[turn]
+                for turn in turns
+                if len(chunks) == 1 or (turn - number) % len(clock.horizons) == 0
+            ]
+            if number == 0:
+                horizons += clock.long
+            for horizon in horizons:
                 name = f"{source}-{step}-{dates}-{number}-{horizon}".replace("/", "_").replace(" ", "_")
                 yield Table(
                     name, source, clock, horizon, held_out, True, lambda chunk=chunk: cut(chunk)
@@ -163,21 +183,29 @@ def made_tables() -> Iterator[Table]:
             if about.seasonal and clock.season == 1:
                 continue
             for seed in range(SEEDS if clock.step in MADE_LENGTHS else 1):
-                name = f"made-{kind}-{clock.step}{clock.second}-{seed}"
-                yield Table(
-                    name=name,
-                    source=kind,
-                    clock=clock,
-                    horizon=clock.horizons[0],
-                    held_out=seed == SEEDS - 1 and place % 2 == 0,
-                    real=False,
-                    series=lambda kind=kind, clock=clock, seed=seed: made(kind, clock, seed),
-                )
+                held_out = seed == SEEDS - 1 and place % 2 == 0
+                yield made_table(f"made-{kind}-{clock.step}{clock.second}", kind, clock, seed, held_out)
+        for clock in LONG_CLOCKS:
+            yield made_table(f"made-{kind}-{clock.step}-long", kind, clock, 0, held_out=False)
+
+
+def made_table(name: str, kind: str, clock: Clock, seed: int, held_out: bool) -> Table:
+    """Returns a table of a made kind."""
+    return Table(
+        name=f"{name}-{seed}",
+        source=kind,
+        clock=clock,
+        horizon=clock.horizons[0],
+        held_out=held_out,
+        real=False,
+        series=partial(made, kind, clock, seed),
+    )
 
 
 def made(kind: str, clock: Clock, seed: int) -> list[RealSeries]:
     """Series of a made kind, of unlike lengths."""
     length = MADE_LENGTHS.get(clock.step, 6 * clock.season) if clock.second != 365 else 900
+    length = max(length, 4 * clock.horizons[0])
     shape = SeriesShape(MADE, length, clock.season, clock.second)
     values = make_series(kind, shape, seed)
     shortest = max(clock.horizons[0] * 3, 2 * clock.season, 12)
@@ -271,11 +299,14 @@ def card(
     tail = {level: round(float(np.quantile(far, level)), 3) for level in levels}
     rows = sum(len(place.rows) for place in places)
     real = [place for place in places if place.real]
+    options = f"--steps {arguments.steps} --seed {arguments.seed}"
+    if arguments.start:
+        options += f" --start {arguments.start.name}"
     return "\n".join(
         [
             "# Weights of attention over experts, version 1",
             "",
-            f"Learned by `python benchmarks/pretrain.py --steps {arguments.steps} --seed {arguments.seed}` from "
+            f"Learned by `python benchmarks/pretrain.py {options}` from "
             f"{rows:,} rows of {len(places)} tables: {len(real)} of {len({p.source for p in real})} real",
             f"sources (three quarters of the draws) and {len(places) - len(real)} made ones "
             "(`forecaster/fitting/pretrain/synthetic.py`).",

@@ -42,9 +42,11 @@ def calibrated(artifact: Artifact, panel: Panel, split: Split) -> Artifact:
     levels = artifact.plan.model.quantile_levels
     held_out = _calibration_set(artifact, panel, split)
     factors, effect = calibrate(held_out, levels)
-    applied = torch.from_numpy(factors) if effect["strength"] else None
+    applied = None
     moved = held_out
-    if applied is not None:
+    if effect["strength"]:
+        # A model keeps factors of each lead and channel; here all have the same.
+        applied = torch.from_numpy(factors).expand(artifact.horizon, panel.n_channels, -1).contiguous()
         moved = replace(
             held_out, quantiles=with_factors(held_out.quantiles, factors.astype(float), levels)
         )

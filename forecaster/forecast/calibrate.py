@@ -3,11 +3,14 @@
 The median stays, and distances from it are multiplied. For each pair of levels τ and 1 − τ:
 
     score of a window = |actual − median| / distance of the quantile on that side from the median
-    factor of a pair  = the quantile of the scores at the share of the truth that the band should hold
+    own factor        = the quantile of the scores at the share of the truth that the band should hold
+    factor            = own factor ^ (n / (n + 40)),   n windows without overlap
 
 Source: Romano, Patterson and Candès, "Conformalized quantile regression" (2019), with scores as ratios.
-Factors are shrunk to 1 by the number of windows without overlap, so that a few windows hardly move a
-band; shrunken factors carry no finite-sample guarantee.
+Shrunk so, a few windows hardly move a band; shrunken factors carry no finite-sample guarantee. All leads and
+channels have the same: what differs between them the bands know from other tables. (Factors of each channel and
+lead, shrunk less, had 1.008 of the pinball loss of uncalibrated bands on 23 tables, these 1.001; both lie as near
+to 80 %.)
 
 Axes: N window · H lead · C channel · Q quantile level.
 """
@@ -29,13 +32,10 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Int64 = NDArray[np.int64]
 
-STRENGTHS = (1.0, 0.5)
-"""Exponents of the factors that are tried, beside none."""
 LEAST_RESIDUALS = 50
 """From which the tails are scaled: five lie beyond .1 and .9 on each side."""
-_AS_NEAR = 0.01  # coverages this close count as equal
 _FOLDS = 4
-_PRIOR = 20  # windows without overlap at which a factor counts as much as what it is shrunk to
+_PRIOR = 40  # windows without overlap at which a factor counts as much as 1
 _MOST = 10.0  # a factor at most, and one over it at least
 _NONE = 1e-9  # scaled units; distances of quantiles that are rounding
 
@@ -71,69 +71,40 @@ class CalibrationSet:
 def calibrate(
     held_out: CalibrationSet, levels: tuple[float, ...]
 ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-    """Returns conformal factors, as strong as is best on windows that they were not learned from; their effect.
-
-    Of the strengths that make no pinball loss larger, the largest whose coverage is as near to nominal as
-    that of any other.
+    """Returns conformal factors, 1 where they make the loss larger on windows not learned from; their effect.
 
     Args:
         held_out: at least two windows.
         levels: Q rising levels with the median.
 
     Returns:
-        [H, C, Q] factors of the distances of the quantiles from the median; and `cutoffs`, the size of the
-        calibration set, `strength`, the exponent that is applied (0 = none improves the quantiles),
-        `before` and `after`, the `quality` as it was and with each window's factors from other windows.
+        [Q] factors of the distances of the quantiles from the median; and `cutoffs`, the size of the calibration
+        set, `strength`, 1 where they are applied, else 0, `before` and `after`, the `quality` as it was and with
+        each window's factors from other windows.
     """
     before = quality(held_out.quantiles, held_out.actual, levels)
     crossed = np.ones_like(held_out.quantiles)
     for inside, outside in _folds(held_out):
         crossed[inside] = conformal_factors(held_out.select(outside), levels)
-    tried = {0.0: before}
-    for strength in STRENGTHS:
-        moved = with_factors(held_out.quantiles, crossed**strength, levels)
-        tried[strength] = quality(moved, held_out.actual, levels)
-    nominal = levels[-1] - levels[0]
-    errors = {
-        strength: abs(found["coverage"] - nominal)
-        for strength, found in tried.items()
-        if found["pinball"] <= before["pinball"]
-    }
-    nearest = min(errors.values(), default=0.0)
-    strength = max((s for s, error in errors.items() if error <= nearest + _AS_NEAR), default=0.0)
-    factors = (conformal_factors(held_out, levels) ** strength).astype(np.float32)
-    cutoffs = len(held_out.step)
-    return factors, {
-        "cutoffs": cutoffs,
-        "strength": strength,
+    after = quality(with_factors(held_out.quantiles, crossed, levels), held_out.actual, levels)
+    helps = after["pinball"] <= before["pinball"]
+    factors = conformal_factors(held_out, levels) if helps else np.ones(len(levels))
+    return factors.astype(np.float32), {
+        "cutoffs": len(held_out.step),
+        "strength": float(helps),
         "before": before,
-        "after": tried[strength],
+        "after": after if helps else before,
     }
 
 
 def conformal_factors(held_out: CalibrationSet, levels: tuple[float, ...]) -> Floats:
-    """Returns [H, C, Q] factors: those of all cells, shrunk to 1; of a channel, shrunk to these; of a lead.
-
-    Shrunk on the logarithm. The more windows without overlap n, the more a factor counts: as n to 20; a
-    channel has `H` times as many scores as a lead. What has no score has the factor that it is shrunk to.
-    """
+    """Returns [Q] factors, shrunk to 1 as at the top of this file."""
     scores = _scores(held_out, levels)
-    windows, horizon, channels, _ = scores.shape
     # The finite-sample level ⌈(n + 1)·share⌉ / n counts independent windows. Close cutoffs repeat each
     # other, so n lies between all windows and those without overlap: their geometric mean is taken.
-    independent = held_out.independent
-    count = float(np.sqrt(windows * independent))
-    trust = independent / (independent + _PRIOR)
-    found: Floats = np.zeros(len(levels))
-    pooled = (
-        scores.reshape(windows * horizon * channels, -1),
-        scores.reshape(windows * horizon, channels, -1),
-        scores,
-    )
-    for cells in pooled:
-        own = np.log(np.clip(_conformal(cells, levels, count), 1 / _MOST, _MOST))
-        found = found + trust * np.where(np.isnan(own), 0.0, own - found)
-    return np.exp(found)
+    count = float(np.sqrt(len(scores) * held_out.independent))
+    own = _conformal(scores.reshape(-1, len(levels)), levels, count)
+    return _shrunk(own, held_out)
 
 
 def tail_factor(held_out: CalibrationSet, levels: tuple[float, ...]) -> float | None:
@@ -154,8 +125,14 @@ def tail_factor(held_out: CalibrationSet, levels: tuple[float, ...]) -> float | 
         return None
     outside = (1 - levels[-1]) / 4
     reach = float(np.quantile(scores, 1 - 2 * outside)) - 1
-    own = np.clip(reach / beyond(1 - outside, levels[-1]), 1 / _MOST, _MOST)
-    return float(own ** (held_out.independent / (held_out.independent + _PRIOR)))
+    return float(_shrunk(np.array(reach / beyond(1 - outside, levels[-1])), held_out))
+
+
+def _shrunk(own: Floats, held_out: CalibrationSet) -> Floats:
+    """Factors of any shape nearer to 1, the more so the fewer the windows; 1 where there is none."""
+    count = held_out.independent
+    bounded: Floats = np.clip(np.nan_to_num(own, nan=1.0), 1 / _MOST, _MOST)
+    return bounded ** (count / (count + _PRIOR))
 
 
 def with_factors(quantiles: Floats, factors: Floats, levels: tuple[float, ...]) -> Floats:

@@ -152,3 +152,13 @@ def test_a_resumed_training_ends_as_an_uninterrupted_one_and_lowers_the_loss(row
         assert torch.equal(value, parts.average.state_dict()[name]), name
     assert whole.curves["validation_loss"] == parts.curves["validation_loss"]
     assert whole.curves["validation_loss"][-1][1] < begun
+
+
+def test_a_training_may_go_on_from_weights(rows, tmp_path):
+    tables = [RowTable("made", "made", "M", True, range(len(rows.truth)))]
+    held_out = [batch_of(rows, np.arange(64), np.zeros(64, np.int64))]
+    start = Pretrained().attention
+    torch.nn.init.constant_(start.place, 0.5)
+    found = learn(rows, tables, held_out, 1, tmp_path, start=start, every=1)
+    # A step of Adam is as long as its rate.
+    assert (found.average.attention.place - 0.5).abs().max() < 1e-3

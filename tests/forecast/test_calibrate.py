@@ -40,8 +40,9 @@ def test_every_band_of_exchangeable_windows_covers_its_share(spread):
     for place in range(4):
         share = LEVELS[8 - place] - LEVELS[place]
         inside = (quantiles[..., place] <= later.actual) & (later.actual <= quantiles[..., 8 - place])
-        # Four standard errors of the 600 windows that each lead and channel was learned from.
-        assert abs(inside.mean(axis=0) - share).max() < 4 * np.sqrt(share * (1 - share) / 600)
+        # Shrunk by 40 of 640 windows; four standard errors of the 4,000 cells of a lead and channel.
+        chance = 4 * np.sqrt(share * (1 - share) / 4000)
+        assert abs(inside.mean(axis=0) - share).max() < 0.03 + chance
 
 
 @pytest.mark.parametrize("spread", [0.7, 1.0, 1.4])
@@ -68,20 +69,27 @@ def test_a_handful_of_windows_hardly_moves_a_band(truth):
         assert abs(np.log(factors[..., [0, 8]])).max() < np.log(1.3)
 
 
-def test_the_factor_of_one_lead_and_channel_is_the_order_statistic_of_the_paper_shrunk_to_1():
+def test_a_factor_is_the_order_statistic_of_the_paper_shrunk_to_1():
     windows = held_out(99, 1, 1, spread=0.5)
     factors = conformal_factors(windows, LEVELS)
     scores = np.abs(windows.actual[:, 0, 0]) / (0.5 * SCORES[8])
-    rank, trust = int(np.ceil(0.8 * (99 + 1))), 99 / (99 + 20)
-    # Shrunk three times: to 1, to what all channels share, to what all leads share.
-    expected = np.sort(scores)[rank - 1] ** (1 - (1 - trust) ** 3)
-    assert factors[0, 0, 8] == pytest.approx(expected) == factors[0, 0, 0]
+    own = np.sort(scores)[int(np.ceil(0.8 * (99 + 1))) - 1]
+    expected = own ** (99 / (99 + 40))
+    assert factors[8] == pytest.approx(expected) == factors[0]
+
+
+def test_all_leads_and_channels_have_one_factor():
+    windows = held_out(100, 3, 2, spread=0.5)
+    scores = np.abs(windows.actual.flatten()) / (0.5 * SCORES[8])
+    own = np.sort(scores)[int(np.ceil(round(0.8 * 101 / 100 * 600, 9))) - 1]
+    expected = own ** (100 / (100 + 40))
+    assert conformal_factors(windows, LEVELS)[8] == pytest.approx(expected)
 
 
 def test_factors_shrink_bands_that_are_too_wide():
     effect = calibrate(held_out(400, spread=3.0), LEVELS)[1]
     before, after = effect["before"], effect["after"]
-    assert before["coverage"] > 0.99 and abs(after["coverage"] - 0.8) < 0.03
+    assert before["coverage"] > 0.99 and abs(after["coverage"] - 0.8) < 0.07
     assert after["width"] < 0.5 * before["width"]
     assert after["pinball"] < 0.9 * before["pinball"] and effect["strength"] == 1
 
@@ -113,9 +121,9 @@ def test_calibration_never_raises_the_loss_on_windows_not_learned_from(
     actual = np.where(rng.random(made.actual.shape) < missing, np.nan, made.actual**3 + shift)
     factors, effect = calibrate(replace(made, actual=actual), LEVELS)
     before, after = (effect[name]["pinball"] for name in ("before", "after"))
-    assert np.isnan(before) or after <= 1.01 * before
+    assert np.isnan(before) or after <= before
     assert np.isfinite(factors).all() and (factors > 0).all()
-    assert effect["strength"] > 0 or (factors == 1).all()
+    assert effect["strength"] == 1 or (factors == 1).all()
 
 
 def test_factors_that_do_harm_are_not_applied():
@@ -125,7 +133,7 @@ def test_factors_that_do_harm_are_not_applied():
     actual[40:] *= 12
     actual[:40] *= 0.01
     effect = calibrate(replace(windows, actual=actual), LEVELS)[1]
-    assert effect["strength"] < 1 and effect["after"]["pinball"] <= effect["before"]["pinball"]
+    assert effect["strength"] == 0 and effect["after"]["pinball"] <= effect["before"]["pinball"]
 
 
 def test_windows_that_overlap_count_less_than_windows_that_do_not():
@@ -136,18 +144,13 @@ def test_windows_that_overlap_count_less_than_windows_that_do_not():
     assert (less > 1).all() and less.mean() < more.mean()
 
 
-def test_a_lead_without_truth_has_the_factor_of_its_channel_and_a_channel_that_of_all():
+def test_cells_without_truth_have_no_score():
     windows = held_out(100, 2, 1, spread=0.5)
     actual = windows.actual.copy()
     actual[:, 1] = np.nan
-    found = np.log(conformal_factors(replace(windows, actual=actual), LEVELS)[..., 8])
-    own = 1 - 100 / 120  # what is left of the distance from 1 each time that a factor is shrunk
-    assert found[1, 0] == pytest.approx(found[0, 0] * (1 - own**2) / (1 - own**3))
-    windows = held_out(100, 3, 2, spread=0.5)
-    actual = windows.actual.copy()
-    actual[..., 0] = np.nan
-    found = conformal_factors(replace(windows, actual=actual), LEVELS)[..., 8]
-    assert np.isfinite(found).all() and len({*found[:, 0]}) == 1 < len({*found[:, 1]})
+    blind = replace(windows, actual=actual)
+    alone = replace(windows, quantiles=windows.quantiles[:, :1], actual=actual[:, :1])
+    assert conformal_factors(blind, LEVELS) == pytest.approx(conformal_factors(alone, LEVELS))
 
 
 def test_without_any_truth_factors_are_1():

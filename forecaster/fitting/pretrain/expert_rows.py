@@ -51,21 +51,23 @@ class Clock:
     season: int
     second: int
     horizons: tuple[int, ...]
+    long: tuple[int, ...] = ()
+    """Horizons of many seasons, each of some series of a source beside those above."""
 
 
 CLOCKS = {
     clock.step: clock
     for clock in (
-        Clock("Y", 1, 0, (4, 6)),
-        Clock("Q", 4, 0, (4, 8)),
-        Clock("M", 12, 0, (6, 12, 18)),
-        Clock("W", 52, 0, (4, 8, 13)),
-        Clock("D", 7, 365, (7, 14, 30)),
-        Clock("h", 24, 168, (24, 48)),
-        Clock("30min", 48, 336, (48,)),
-        Clock("15min", 96, 672, (48, 96)),
-        Clock("10min", 144, 1008, (48, 144)),
-        Clock("5min", 288, 0, (48, 288)),
+        Clock("Y", 1, 0, (4, 6), (12,)),
+        Clock("Q", 4, 0, (4, 8), (16,)),
+        Clock("M", 12, 0, (6, 12, 18), (36,)),
+        Clock("W", 52, 0, (4, 8, 13), (52,)),
+        Clock("D", 7, 365, (7, 14, 30), (90, 180)),
+        Clock("h", 24, 168, (24, 48), (168, 720)),
+        Clock("30min", 48, 336, (48,), (336,)),
+        Clock("15min", 96, 672, (48, 96), (288, 720)),
+        Clock("10min", 144, 1008, (48, 144), (288, 720)),
+        Clock("5min", 288, 0, (48, 288), (720,)),
     )
 }
 """By step of the corpus."""

@@ -36,7 +36,7 @@ REAL = 0.75
 """Share of the rows of a batch that are of real series."""
 ROWS = 256
 """Of a batch."""
-RATE, DECAY = 2e-3, 0.01
+RATE, START_RATE, DECAY = 2e-3, 5e-4, 0.01
 _LEFT_OUT, _SOLVED_LEFT_OUT, _ALONE = 0.08, 0.4, 0.04
 _SMALL, _SMALL_LEFT_OUT = 0.12, 0.75
 
@@ -167,6 +167,7 @@ def learn(
     steps: int,
     folder: Path,
     seed: int = 0,
+    start: ExpertAttention | None = None,
     every: int = 250,
     after_step: Callable[[int], None] = lambda step: None,
 ) -> Learner[Pretrained]:  # type: ignore[type-var]
@@ -179,13 +180,18 @@ def learn(
         steps: of the whole training.
         folder: of checkpoints.
         seed: of the first weights.
+        start: weights to go on from, at a lower rate; None = random ones.
         every: steps between validations and checkpoints.
         after_step: called with the number of steps taken, as to stop.
     """
     torch.manual_seed(seed)
-    config = FitPlan(steps=steps, batch_size=ROWS, learning_rate=RATE, weight_decay=DECAY)
+    rate = RATE if start is None else START_RATE
+    config = FitPlan(steps=steps, batch_size=ROWS, learning_rate=rate, weight_decay=DECAY)
+    network = Pretrained()
+    if start is not None:
+        network.attention.load_state_dict(start.state_dict())
     names = [table.name for table in tables]
-    learner = Learner(Pretrained(), config, names)  # type: ignore[type-var]
+    learner = Learner(network, config, names)  # type: ignore[type-var]
     best = KeepBest(patience=None)
     saving = ModelCheckpoint(
         folder,
