@@ -24,7 +24,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-TAIL = {0.9: 0.0, 0.95: 0.307, 0.975: 0.797, 0.99: 1.77, 0.995: 3.17, 0.999: 13.3}
+TAIL = {0.9: 0.0, 0.95: 0.325, 0.975: 0.807, 0.99: 1.73, 0.995: 2.96, 0.999: 11.2}
 """Distance beyond the quantile of level 0.9, by level; learned with the weights (`forecaster/weights`). Of a
 normal distribution: 0.28, 0.53, 0.82, 1.01, 1.41."""
 
