@@ -71,7 +71,6 @@ MADE_CLOCKS = (
     Clock("5min", 288, 0, (96,)),
 )
 LONG_CLOCKS = (
-    Clock("M", 12, 0, (36,)),
     Clock("D", 7, 365, (180,)),
     Clock("h", 24, 168, (720,)),
     Clock("10min", 144, 0, (480,)),
