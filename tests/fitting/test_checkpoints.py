@@ -108,11 +108,15 @@ def _steps(artifact):
     return sum(member["steps"] for member in members) + sum(again)
 
 
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+# Eleven processes, each solves the experts: seconds.
+SLOW = {"refit": [pytest.mark.slow]}
+
+
+@pytest.mark.parametrize("kind", [pytest.param(name, marks=SLOW.get(name, [])) for name in KINDS])
 def test_a_training_stopped_at_every_step_ends_as_one_that_never_was(
     tmp_path, make_panel, make_config, kind
 ):
-    fit = partial(fit_panel, *_prepared(make_panel, make_config, **kind))
+    fit = partial(fit_panel, *_prepared(make_panel, make_config, **KINDS[kind]))
     resumed, processes = _stopped_at_every_step(tmp_path, fit)
     whole = fit()
     _assert_same(resumed, whole)
