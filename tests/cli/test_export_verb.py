@@ -39,6 +39,7 @@ def test_a_model_is_registered_and_forecasts_by_its_name(folder, shell, monkeypa
     assert gone.err == "error: model 'plain' has no version /2; it has @champion, /1, /latest\n"
 
 
+@pytest.mark.slow
 def test_the_recipe_of_every_month_moves_the_champion(folder, shell, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder}/mlflow.db")
     page = (Path(__file__).parents[2] / "docs" / "how-to.md").read_text(encoding="utf-8")

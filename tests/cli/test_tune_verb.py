@@ -17,6 +17,7 @@ def search(folder):
     return ("tune", "plain.csv", "--horizon", 7, "--config", "tiny.yaml", "--space", "space.yaml")
 
 
+@pytest.mark.slow
 def test_tune_says_what_it_does_and_leaves_settings_that_fit_takes_and_a_model(folder, shell, search):
     answer = shell(*search, "--trials", 3, "--study", "shop", "--out", "tuned")
     assert answer.code == 0, answer.err

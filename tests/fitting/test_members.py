@@ -52,6 +52,7 @@ def at_the_end(panel):
     return panel, np.arange(panel.n_series), panel.last_observed - 4
 
 
+@pytest.mark.slow
 def test_member_k_is_the_network_that_a_fit_of_its_own_with_seed_plus_k_trains(make_panel, make_config):
     panel = make_panel(2, 60, known=1)
     settings = {"model": {"dropout": 0.2} | LINEAR}
@@ -136,7 +137,7 @@ def test_a_refit_trains_each_member_on_all_rows_for_its_best_number_of_steps(mak
         assert torch.equal(again.ensemble.conformal_factors, once.ensemble.conformal_factors)
 
 
-@pytest.mark.parametrize("refit", [True, None])
+@pytest.mark.parametrize("refit", [True, pytest.param(None, marks=pytest.mark.slow)])
 def test_a_refit_of_a_member_of_network_weight_0_trains_nothing(
     make_panel, make_config, monkeypatch, refit
 ):
