@@ -143,10 +143,9 @@ def real_tables(series: Sequence[RealSeries]) -> Iterator[Table]:
         chunks = [members[start : start + CHUNK] for start in range(0, len(members), CHUNK)][:CHUNKS]
         held_out = int(hashlib.sha256(source.encode()).hexdigest(), 16) % HELD_OUT == 0
         for number, chunk in enumerate(chunks):
-            turns = range(len(clock.horizons))
             horizons = [
-                clock.horizons[turn]
-                for turn in turns
+                horizon
+                for turn, horizon in enumerate(clock.horizons)
                 if len(chunks) == 1 or (turn - number) % len(clock.horizons) == 0
             ]
             if number == 0:

@@ -108,7 +108,7 @@ def _steps(artifact):
     return sum(member["steps"] for member in members) + sum(again)
 
 
-# Eleven processes, each solves the experts: seconds.
+# Each of its processes solves the experts anew, which takes most of the time.
 SLOW = {"refit": [pytest.mark.slow]}
 
 
