@@ -129,6 +129,7 @@ CONTRACT = (
     "runs/tune/test_workers.py",
     "test_api.py",
     "test_bad_inputs.py",
+    "test_everyday.py",
     "test_no_fit.py",
     "test_promises.py",
     "test_readme.py",
