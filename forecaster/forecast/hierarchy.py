@@ -208,7 +208,7 @@ def _reconciled(
     added = np.zeros((nodes, drawn.count + 2, horizon, channels))
     for block, cells in drawn.blocks():
         added += drawn.sums_of(block, cells * warm[block, None, None])
-    paths = _ordered(base, added[:, 2:], artifact.ensemble.tail_factor or 1.0)
+    paths = _ordered(base, added[:, 2:], artifact.ensemble)
     missing = _cells(base, paths) - added
     spread = np.concatenate([_variance(base), _variance(forecast)])
     most = min(CUTOFFS, max(1, _WINDOWS // (nodes + leaves)))
@@ -254,12 +254,13 @@ def _variance(forecast: Forecast) -> Floats:
     return np.asarray(np.nan_to_num((width / normal) ** 2).mean(axis=1))
 
 
-def _ordered(base: Forecast, order: Floats, factor: float) -> Floats:
+def _ordered(base: Forecast, order: Floats, ensemble: Ensemble) -> Floats:
     """Returns paths [R, S, H, C] of inner nodes in an order [R, S, H, C]."""
     count = order.shape[1]
     if not count:
         return order
-    values = path_values(base.quantiles, base.mean, base.levels, count, factor)
+    assert base.mean is not None
+    values = path_values(ensemble, base.quantiles, base.mean, count)
     paths = np.empty_like(order)
     np.put_along_axis(paths, order.argsort(axis=1, kind="stable"), np.moveaxis(values, -1, 1), axis=1)
     return paths

@@ -26,7 +26,6 @@ import torch
 from numpy.typing import NDArray
 
 from forecaster.errors import number_of
-from forecaster.model.tails import at_levels
 from forecaster.panel.panel import Panel
 
 if TYPE_CHECKING:
@@ -187,13 +186,13 @@ class PathSource:
         panel, series, mean = forecast.panel, forecast.series, forecast.mean
         hashes = pair_hashes(panel, series)  # [N, C]
         keys = path_keys(panel, series, forecast.cutoff, seed)[:, None] + np.arange(channels)
-        errors, factor = self.errors.measured, self.ensemble.tail_factor or 1.0
+        errors = self.errors.measured
+        assert mean is not None
         paths = np.empty((n, count, horizon, channels))
         size = max(1, _CHUNK // channels)
         for start in range(0, n, size):
             part = slice(start, start + size)
-            own = None if mean is None else mean[part]
-            values = path_values(forecast.quantiles[part], own, forecast.levels, count, factor)
+            values = path_values(self.ensemble, forecast.quantiles[part], mean[part], count)
             pairs = keys[part].reshape(-1).view(np.uint64)
             order = errors.order(hashes[part].reshape(-1), pairs, count, seed)[:, :, :horizon]
             rank = order.argsort(axis=1).reshape(-1, channels, count, horizon).transpose(0, 2, 3, 1)
@@ -202,34 +201,18 @@ class PathSource:
 
 
 def path_values(
-    quantiles: NDArray[np.float64],
-    mean: NDArray[np.float64] | None,
-    levels: tuple[float, ...],
-    count: int,
-    factor: float,
+    ensemble: Ensemble, quantiles: NDArray[np.float64], mean: NDArray[np.float64], count: int
 ) -> NDArray[np.float64]:
     """Returns [n, H, C, S] the values of the paths of each cell, rising: quantiles of levels (r − ½) / S.
 
-    Where the lower half is one value, as 0 of a demand, nine quantiles say little of how much the rest is: the
-    upper tail beyond the outermost level o is lengthened until the paths have the mean.
-
-        x(u) + (mean − mean of x) t(u),  t(u) ∝ max(0, log((1 − o) / (1 − u))), as of an exponential tail
-
     Args:
+        ensemble: what forecast them.
         quantiles: [n, H, C, Q].
-        mean: [n, H, C]; None = not known.
-        levels: [Q] of the quantiles.
+        mean: [n, H, C].
         count: S.
-        factor: of the tails.
     """
-    places = (np.arange(count) + 0.5) / count
-    values = at_levels(torch.from_numpy(quantiles), levels, tuple(places.tolist()), factor).numpy()
-    beyond = np.maximum(np.log((1 - levels[-1]) / (1 - places)), 0.0)
-    if mean is None or not beyond.any():
-        return values
-    one_value = quantiles[..., 0] == quantiles[..., levels.index(0.5)]
-    missing = np.where(one_value, np.maximum(mean - values.mean(axis=-1), 0.0), 0.0)
-    return values + missing[..., None] * beyond / beyond.mean()
+    places = [(rank + 0.5) / count for rank in range(count)]
+    return ensemble.values(torch.from_numpy(quantiles), torch.from_numpy(mean), places).numpy()
 
 
 def pair_hashes(panel: Panel, series: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -33,6 +33,8 @@ RECENT = 128
 """Last steps of the history that are read as they are."""
 _SHARPNESS = 6.0
 """An expert whose error is a sixth larger than the least has e⁻¹ of its weight."""
+_OF_SQUARES = 12.0
+"""Power of the mean squared error in the weights of a mean; with 2 to 16 sums of eleven tables were as good."""
 _SCATTER = 4.0
 """Cutoffs that the distance of neighbouring seasons counts as, in the unit. Error alone gave a WQL of .726
 (80 % bands held 70 %), scatter alone .720 (76 %), their mean .718 (76 %). With 1 in its place weights were learned
@@ -128,6 +130,17 @@ class Evidence:
     def weights(self) -> Float[Tensor, "R E"]:
         """Weights before attention."""
         return self.logits.softmax(dim=1)
+
+    def mean_weights(self, prior: Float[Tensor, " E"]) -> Float[Tensor, "R E"]:
+        """Weights of a mean, by squared errors: ∝ prior · (mean squared error)^(−12 n/(n + 1)).
+
+        Those of `logits` are for medians: means of counts with them add up to 44 to 74 % of four tables.
+        """
+        cells = self.known.sum(dim=(1, 2)).clamp(min=1)
+        squares = self.missed.square().sum(dim=(1, 2)) / cells[:, None]
+        least = (_LEAST_UNIT * self.unit)[:, None]
+        logits = prior.log() - _OF_SQUARES * self.trust[:, None] * (squares + least**2).log()
+        return logits.masked_fill(~self.available, -torch.inf).softmax(dim=1)
 
     @cached_property
     def spread(self) -> Float[Tensor, " R"]:

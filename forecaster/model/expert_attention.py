@@ -196,8 +196,8 @@ class ExpertAttention(nn.Module):
         width: Float[Tensor, "R H"],
         interpolated: Float[Tensor, "H P"],
         corrected: bool = True,
-    ) -> tuple[Float[Tensor, "R H Q"], Float[Tensor, "R H"]]:
-        """Returns the quantiles of each lead at `LEVELS`, and the weighted mean of the forecasts, scaled units.
+    ) -> Float[Tensor, "R H Q"]:
+        """Returns the quantiles of each lead at `LEVELS`, scaled units.
 
         Args:
             evidence: what the row shows.
@@ -218,7 +218,7 @@ class ExpertAttention(nn.Module):
         width: Float[Tensor, "R H"],
         interpolated: Float[Tensor, "H P"],
         corrected: bool = True,
-    ) -> tuple[Float[Tensor, "R H Q"], Float[Tensor, "R H"]]:
+    ) -> Float[Tensor, "R H Q"]:
         """Returns the same of an answer of attention, and of what each lead shows.
 
         center   = weighted mean of the forecasts + spread · correction
@@ -227,8 +227,7 @@ class ExpertAttention(nn.Module):
         logits = self.logits(evidence, answer, lead, interpolated)
         # From the center on: weights that sum to 1 but for rounding would move a constant.
         weights = logits.softmax(dim=-1)
-        mean = lead.center + (weights * (forecasts - lead.center[..., None])).sum(dim=-1)
-        center = mean
+        center = lead.center + (weights * (forecasts - lead.center[..., None])).sum(dim=-1)
         of_size, of_disagreement, of_width = answer.lead_slopes[:, 2:].mT[..., None]
         size = lead.gap.abs()
         if corrected:
@@ -238,7 +237,7 @@ class ExpertAttention(nn.Module):
         widening = widening + of_width * width.log()
         unit = evidence.unit[:, None] * width * widening.clamp(max=_MOST_WIDENING).exp()
         around = offsets(interpolated @ answer.steps)
-        return center[..., None] + unit[..., None] * around, mean
+        return center[..., None] + unit[..., None] * around
 
     def correction(
         self,

@@ -6,7 +6,8 @@ the outermost one o it lies further from the median in the ratio of the reaches 
     q(τ) = q(o) + (q(o) − q(0.5)) · factor · (tail(τ) − tail(o)) / (1 + tail(o))   for τ > o, and likewise below
 
 The factor is 1, or that of calibration residuals. All are weighted sums of the fitted quantiles, so that one
-matrix holds them, and all rise. The mean is that of a stratified grid of levels, one more weighted sum.
+matrix holds them, and all rise. The mean is that of a stratified grid of levels, one more weighted sum. Of counts
+the mean is found first, and the upper tail made longer or shorter until the distribution has it (`with_mean`).
 
 Axes: K fitted level · Q level asked for · N level of the grid.
 """
@@ -66,6 +67,53 @@ def mean_of(
     """Returns the mean of the distribution through quantiles at fitted levels; arguments as `at_levels`."""
     weights = _like(quantiles, _matrix(tuple(fitted), GRID, factor).mean(axis=1))
     return quantiles[..., fitted.index(0.5)] + _around_median(quantiles, fitted) @ weights
+
+
+def with_mean(
+    quantiles: Float[Tensor, "*B K"],
+    fitted: Sequence[float],
+    wanted: Sequence[float],
+    mean: Float[Tensor, "*B"],
+    limits: tuple[Tensor, Tensor],
+    factor: float = 1.0,
+) -> Float[Tensor, "*B Q"]:
+    """Returns the quantiles at wanted levels of a distribution that has a mean, as far as its upper tail can give it.
+
+        where it is larger   x(τ) = q(τ) + (mean − mean of q) · t(τ),  t ∝ max(0, log((1 − o) / (1 − τ)))
+        where it is smaller  x(τ) = q(τ) − s · max(0, q(τ) − q(o)),    0 ≤ s ≤ 1
+
+    Nine quantiles of a demand say little of its largest values: half of them may be 0.
+
+    Args:
+        quantiles, fitted, wanted, factor: as of `at_levels`; o is the largest of `fitted`.
+        mean: of the distribution.
+        limits: the least and the largest value, of the shape of `mean`.
+    """
+    levels, count = (*GRID, *wanted), len(GRID)
+    lower, upper = (limit[..., None] for limit in limits)
+    values = at_levels(quantiles, fitted, levels, factor)
+    values = torch.minimum(torch.maximum(values, lower), upper)
+    beyond = [max(0.0, math.log((1 - fitted[-1]) / (1 - level))) for level in levels]
+    tail = torch.tensor(beyond, dtype=values.dtype, device=values.device)
+    tail = tail / tail[:count].mean()
+    excess = _beyond_outermost(quantiles, values)
+    missing = mean[..., None] - values[..., :count].mean(dim=-1, keepdim=True)
+    most = excess[..., :count].mean(dim=-1, keepdim=True)
+    shorter = (-missing / most.clamp(min=torch.finfo(most.dtype).tiny)).clamp(0.0, 1.0)
+    values = values - shorter * excess + missing.clamp(min=0.0) * tail
+    return torch.minimum(values, upper)[..., count:]
+
+
+def least_mean(
+    quantiles: Float[Tensor, "*B K"], fitted: Sequence[float], factor: float = 1.0
+) -> Float[Tensor, "*B"]:
+    """Returns the mean that quantiles of at least 0 have with half of their upper tail."""
+    values = at_levels(quantiles, fitted, GRID, factor).clamp(min=0.0)
+    return (values - _beyond_outermost(quantiles, values) / 2).mean(dim=-1)
+
+
+def _beyond_outermost(quantiles: Float[Tensor, "*B K"], values: Float[Tensor, "*B N"]) -> Tensor:
+    return (values - quantiles[..., -1:]).clamp(min=0.0)
 
 
 def tail(level: float) -> float:

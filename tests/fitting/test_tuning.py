@@ -83,7 +83,7 @@ def test_quantiles_of_stored_rows_are_those_of_the_experts_at_their_positions(so
     rows = rows_of(network, store, split.train, np.arange(5))
     attention, evidence = network.experts.attention, rows.evidence
     every = torch.eye(8)
-    expected, _ = attention.quantiles(evidence, evidence.forecasts, evidence.width, every)
+    expected = attention.quantiles(evidence, evidence.forecasts, evidence.width, every)
     torch.testing.assert_close(tuning._quantiles(attention, rows), expected)
 
 

@@ -74,7 +74,7 @@ def evidence_of(rows=6, names=NAMES, seed=0):
 
 def quantiles_of(attention, evidence):
     every = torch.eye(POSITIONS)
-    return attention.quantiles(evidence, evidence.forecasts, evidence.width, every)[0]
+    return attention.quantiles(evidence, evidence.forecasts, evidence.width, every)
 
 
 def part(evidence, columns):

@@ -178,7 +178,7 @@ def _by_stretch(
 
 def _quantiles(attention: ExpertAttention, rows: TuningRows) -> Float[Tensor, "R P Q"]:
     evidence = rows.evidence
-    quantiles, _ = attention.answered(
+    quantiles = attention.answered(
         evidence,
         attention.read(rows.attended),
         rows.lead,

@@ -82,7 +82,7 @@ class Pretrained(nn.Module):
 def forecast(attention: ExpertAttention, evidence: Evidence) -> Float[Tensor, "R P Q"]:
     """Returns the quantiles at the positions, scaled units."""
     every = torch.eye(POSITIONS)
-    quantiles, _ = attention.quantiles(evidence, evidence.forecasts, evidence.width, every)
+    quantiles = attention.quantiles(evidence, evidence.forecasts, evidence.width, every)
     return never_negative(quantiles, evidence)
 
 
