@@ -77,7 +77,7 @@ def with_mean(
     limits: tuple[Tensor, Tensor],
     factor: float = 1.0,
 ) -> Float[Tensor, "*B Q"]:
-    """Returns the quantiles at wanted levels of a distribution that has a mean, as far as its upper tail can give it.
+    """Returns the quantiles at wanted levels of a distribution that has a mean, as far as its tail can give it.
 
         where it is larger   x(τ) = q(τ) + (mean − mean of q) · t(τ),  t ∝ max(0, log((1 − o) / (1 − τ)))
         where it is smaller  x(τ) = q(τ) − s · max(0, q(τ) − q(o)),    0 ≤ s ≤ 1

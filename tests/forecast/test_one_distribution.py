@@ -62,6 +62,19 @@ def test_draws_have_the_mean_and_the_quantiles_of_their_cells(kind):
     assert (cells <= highest + 1e-6 * size).mean(axis=1).min() >= 0.985
 
 
+@pytest.mark.parametrize("pattern", ["level", "week", "trend"])
+def test_symmetric_noise_has_symmetric_quantiles(pattern):
+    """In the mean over 40 series, within a tenth of the width of the band."""
+    day = np.arange(200)
+    pattern_of = {"level": 0 * day, "week": 20 * (day % 7), "trend": day}[pattern]
+    forecast = fc.predict(table(100 + pattern_of + 10 * RNG(4).normal(size=(40, 200))), 14)
+    quantiles = forecast.quantiles[:, :, 0]
+    away = quantiles - quantiles[..., 4:5]
+    width = (quantiles[..., -1] - quantiles[..., 0])[..., None]
+    lean = ((away + away[..., ::-1]) / width).mean(axis=(0, 1))
+    assert np.abs(lean).max() < 0.1
+
+
 def test_days_that_are_closed_stay_closed():
     """Poisson of 60 on weekdays: the mean of each, of the days without, and the sum."""
     means = []
