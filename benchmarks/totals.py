@@ -6,8 +6,9 @@
 A panel is cut one to four horizons before its end, and totals of the horizon are forecast from there: of each
 series, of thirty groups of ten series drawn at random, and of all. Groups and totals of all take series whose
 horizon is observed as a whole; of more than 300 series an even draw is taken. Columns: share of the truth
-between q0.1 and q0.9, percent, and the weighted quantile loss of the totals; `sum of quantiles` adds up the
-quantiles of cells in place of paths. --fit fits the default once, before the first cutoff.
+between q0.1 and q0.9, percent, and the weighted quantile loss of the totals; their means and medians over the
+truth, added up; `sum of quantiles` adds up the quantiles of cells in place of paths. --fit fits the default
+once, before the first cutoff.
 
 --large writes the forecasts of 30,000 monthly series in 1,000 regions, 12 months ahead, without and with their
 hierarchy (31,001 nodes, wls, 200 paths), each in a process of its own: seconds and peak memory.
@@ -85,7 +86,9 @@ def main() -> None:
     if given.root is None:
         parser.error("--root or --large is required")
     rows = []
-    print(f"{'table':20} {'of':10} {'totals':>6} {'paths':>14} {'sum of quantiles':>18}")
+    print(
+        f"{'table':20} {'of':10} {'totals':>6} {'paths':>14} {'mean':>6} {'median':>6} {'sum of quantiles':>18}"
+    )
     for table in TABLES:
         if given.only and table.name not in given.only:
             continue
@@ -93,7 +96,8 @@ def main() -> None:
             rows.append(row)
             print(
                 f"{row['table']:20} {row['of']:10} {row['totals']:6} {row['coverage']:7.1f} "
-                f"{row['wql']:.4f} {row['coverage_sum']:11.1f} {row['wql_sum']:.4f}",
+                f"{row['wql']:.4f} {row['mean']:6.3f} {row['median']:6.3f} {row['coverage_sum']:11.1f} "
+                f"{row['wql_sum']:.4f}",
                 flush=True,
             )
     for of in ("series", "ten series", "all"):
@@ -166,7 +170,7 @@ def scored(table: Table, root: Path, fit: bool) -> Iterator[dict[str, Any]]:
     frame = frame.sort("series", "time", maintain_order=True).with_columns(back=back)
     model: Any = None
     began = time.perf_counter()
-    found: dict[str, list[tuple[Floats, Floats, Floats]]] = {}
+    found: dict[str, list[tuple[Floats, Floats, Floats, Floats]]] = {}
     for window in range(_WINDOWS, 0, -1):
         history = frame.filter(pl.col("back") > window * horizon)
         counts = history.group_by("series").len().filter(pl.col("len") >= max(3 * horizon, 12))
@@ -190,24 +194,28 @@ def scored(table: Table, root: Path, fit: bool) -> Iterator[dict[str, Any]]:
         for of, sums in totals(forecast, actual).items():
             found.setdefault(of, []).append(sums)
     for of, windows in found.items():
-        own, naive, truth = (np.concatenate(part, axis=-1) for part in zip(*windows, strict=True))
+        own, naive, mean, truth = (np.concatenate(part, axis=-1) for part in zip(*windows, strict=True))
         yield {
             "table": table.name,
             "of": of,
             "totals": len(truth),
             "coverage": coverage(own, truth),
             "wql": loss(own, truth),
+            "mean": mean.sum() / truth.sum(),
+            "median": own[LEVELS.index(0.5)].sum() / truth.sum(),
             "coverage_sum": coverage(naive, truth),
             "wql_sum": loss(naive, truth),
             "seconds": time.perf_counter() - began,
         }
 
 
-def totals(forecast: Forecast, actual: Floats) -> dict[str, tuple[Floats, Floats, Floats]]:
-    """Returns quantiles [Q, n] of totals by paths and by sums of quantiles, and the truth, by kind of total."""
+def totals(forecast: Forecast, actual: Floats) -> dict[str, tuple[Floats, Floats, Floats, Floats]]:
+    """Returns quantiles [Q, n] of totals by paths and by sums of quantiles, means and the truth, by kind."""
     good = np.flatnonzero(np.isfinite(actual) & np.isfinite(forecast.quantiles).all(axis=(1, 2, 3)))
     paths = forecast.draw(PATHS).sum(axis=(2, 3))  # [N, S]
     cells = forecast.quantiles.sum(axis=(1, 2))  # [N, Q]
+    assert forecast.mean is not None
+    means = forecast.mean.sum(axis=(1, 2))  # [N]
     rng = np.random.default_rng(0)
     groups = {"series": [np.array([one]) for one in good], "all": [good]}
     if len(good) >= 2 * _OF_GROUP:
@@ -218,6 +226,7 @@ def totals(forecast: Forecast, actual: Floats) -> dict[str, tuple[Floats, Floats
         of: (
             np.stack([np.quantile(paths[some].sum(axis=0), LEVELS) for some in groups[of]], axis=1),
             np.stack([cells[some].sum(axis=0) for some in groups[of]], axis=1),
+            np.array([means[some].sum() for some in groups[of]]),
             np.array([actual[some].sum() for some in groups[of]]),
         )
         for of in ("series", "ten series", "all")
