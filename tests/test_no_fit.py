@@ -131,6 +131,54 @@ def test_order_and_batch_change_nothing(monkeypatch):
     np.testing.assert_allclose(fc.predict(table, 7).quantiles, first.quantiles, rtol=1e-5)
 
 
+SALES = pl.col("sales")
+
+
+def _with_series(table, values):
+    days = table.filter(pl.col("store") == "a")["date"]
+    return pl.concat([table, pl.DataFrame({"store": "zz", "date": days, "sales": values(len(days))})])
+
+
+def _with_later_rows(table):
+    later = [tiny.day(100 + step) for step in range(5)]
+    return pl.concat([table, pl.DataFrame({"store": "a", "date": later, "sales": [1e6] * 5})])
+
+
+LACKING = (pl.col("store") == "b") & pl.col("date").is_in([tiny.day(step) for step in (40, 41, 90)])
+UNCHANGED = {
+    "rows shuffled": lambda table: table.sample(fraction=1.0, shuffle=True, seed=2),
+    "rows in reverse order": lambda table: table.reverse(),
+    "scaled by 1e-20": lambda table: table.with_columns(SALES * 1e-20),
+    "scaled by 1e25": lambda table: table.with_columns(SALES * 1e25),
+    "shifted to 1e9": lambda table: table.with_columns(SALES + 1e9),
+    "an unrelated series": lambda table: _with_series(
+        table, lambda n: 1e4 + 1e3 * np.cos(np.arange(n))
+    ),
+    "counts, a tenth of them 0": lambda table: _with_series(table, lambda n: np.arange(n) % 10.0),
+    "one series alone": lambda table: table.filter(pl.col("store") == "b"),
+    "rows after the cutoff": _with_later_rows,
+    "missing rows, not cells": lambda table: table.filter(~LACKING),
+}
+
+
+@pytest.mark.parametrize("change", UNCHANGED)
+def test_what_says_nothing_about_a_series_leaves_its_forecast_to_1e_7(change):
+    few = pl.DataFrame({"store": "few", "date": [tiny.day(98), tiny.day(99)], "sales": [9.0, 11.0]})
+    table = pl.concat([tiny.plain(), few])
+    if change == "missing rows, not cells":
+        table = table.with_columns(pl.when(~LACKING).then(SALES).alias("sales"))
+    changed = UNCHANGED[change](table)
+    first, other = (fc.predict(one, 7, cutoff=tiny.day(99)) for one in (table, changed))
+    a = {"scaled by 1e-20": 1e-20, "scaled by 1e25": 1e25}.get(change, 1.0)
+    b = 1e9 if change == "shifted to 1e9" else 0.0
+    before = dict(zip(first.panel.series_names, a * first.quantiles + b, strict=True))
+    after = dict(zip(other.panel.series_names, other.quantiles, strict=True))
+    if changed["store"].n_unique() != table["store"].n_unique():
+        del before["few"]  # the band of two rows is that of the other series
+    for name in before.keys() & after.keys():
+        np.testing.assert_allclose(after[name], before[name], rtol=1e-7, err_msg=name)
+
+
 @pytest.mark.parametrize(("a", "b"), [(1000.0, 0.0), (0.5, -300.0), (1e6, 1e6)])
 def test_it_moves_with_the_units_of_the_table(a, b):
     plain = fc.predict(_signed(), 14, target=["up", "down"]).quantiles
@@ -153,7 +201,7 @@ def test_a_constant_stays_and_one_row_says_which_step_is_assumed():
     np.testing.assert_allclose(fc.predict(constant, 7).median, 7.0)
     for table, step in ((tiny.plain(1).head(1), "1d"), (pl.DataFrame({"t": [5], "y": [2.5]}), "1i")):
         forecast = fc.predict(table, 7)
-        assert set(forecast.status) == {"ok"} and np.isfinite(forecast.quantiles).all()
+        assert forecast.status == ("ok, 1 observation",) and np.isfinite(forecast.quantiles).all()
         assert f"steps of {step} are assumed" in _findings(forecast)
         assert "season assumed: none" in _findings(forecast)
 
@@ -165,7 +213,8 @@ def test_a_series_without_rows_has_a_status_as_of_a_fitted_model():
     assert set(fc.predict(empty, 7).status) == {"ok", "cold"}
     short = tiny.plain().filter((pl.col("store") != "c") | (pl.col("date") >= tiny.day(98)))
     forecast = fc.predict(short, 7)
-    assert set(forecast.status) == {"ok"} and np.isfinite(forecast.quantiles).all()
+    assert forecast.status == ("ok", "ok", "ok, 2 observations")
+    assert np.isfinite(forecast.quantiles).all()
 
 
 @pytest.mark.parametrize("horizon", [1, 720])

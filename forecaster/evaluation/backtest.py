@@ -45,8 +45,8 @@ from forecaster.evaluation.coverage import (
 )
 from forecaster.evaluation.error_scales import Floats, Scales, ratio
 from forecaster.evaluation.metrics import SHARE, Scores, Tally, concatenate
-from forecaster.forecast.bands import asked_bands, further_levels, without_levels
-from forecaster.forecast.forecast import COLD, Forecast, cells_of
+from forecaster.forecast.bands import asked_bands, further_levels
+from forecaster.forecast.forecast import DONE, Forecast, cells_of
 from forecaster.forecast.result import Result
 from forecaster.forecast.writer import write_page
 from forecaster.model.tails import at_levels, mean_of
@@ -471,8 +471,7 @@ def _rows_of(name: str, forecast: Forecast) -> PolarsFrame:
     """The rows of one model at a cutoff."""
     if name != MODEL:
         finite = np.isfinite(forecast.median).any(axis=1).ravel()
-        done = ("ok", COLD)
-        why = [NO_FORECAST if without_levels(one) in done else one for one in forecast.status]
+        why = [NO_FORECAST if one.startswith(DONE) else one for one in forecast.status]
         forecast = replace(forecast, status=tuple(np.where(finite, "ok", why).tolist()))
     rows = forecast.rows
     # A key of the caller may have the name.

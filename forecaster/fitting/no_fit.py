@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from forecaster.config import Config, Expert, ExpertPlan, Plan, required_horizon
 from forecaster.errors import ConfigError, DataError, number_of
 from forecaster.evaluation.comparison import EXPERT_OF, NAIVE, RIDGE
+from forecaster.fitting.experts.cold_bands import learn_bands
 from forecaster.fitting.experts.drivers import solve_arx
 from forecaster.fitting.experts.levels import learn_levels
 from forecaster.fitting.experts.linear_settings import choose_linear
@@ -25,8 +28,8 @@ from forecaster.model.network import Network
 from forecaster.model.size import check_work
 from forecaster.panel.categories import with_categories
 from forecaster.panel.findings import Finding
-from forecaster.panel.panel import Panel
-from forecaster.windows.index import Int64
+from forecaster.panel.panel import NO_TIME, Panel
+from forecaster.windows.index import Int64, WindowIndex
 from forecaster.windows.split import Split, split_panel
 from forecaster.windows.store import training_store
 
@@ -141,7 +144,11 @@ def _network(panel: Panel, plan: Plan, end: Int64) -> Network:
     network = bare_network(panel, plan, end)
     assert network.experts is not None
     learn_traits(network.experts, panel, end)
-    if (panel.last_observed < 0).any():
-        learn_levels(network, panel, end)
     network.network_weight.zero_()
+    span = panel.last_observed - panel.first_observed
+    if panel.n_series > 1 and (span < network.experts.short).any():
+        beyond = learn_levels(network, panel, end)
+        panel = panel.reaching(np.full(panel.n_series, NO_TIME), plan.horizon)
+        index = WindowIndex(panel.first_observed, span, stride=1, channels=1)
+        learn_bands(network, training_store(panel, plan), index, beyond)
     return network

@@ -73,11 +73,6 @@ def is_far(levels: Iterable[float], fitted: Sequence[float]) -> bool:
     )
 
 
-def without_levels(status: str) -> str:
-    """Returns a status without what it says of far bands."""
-    return status.removesuffix(UNSCALED)
-
-
 def _checked(name: str, given: Levels, most: int) -> list[float]:
     found = [] if given is None else [*given] if isinstance(given, Sequence) else [given]
     for level in found:

@@ -191,7 +191,7 @@ def explain(
     alone = panel.between(number, number + 1)
     place = _channel(alone, channel)
     forecast = Predictor(artifact).predict(alone, cutoff)
-    if (status := forecast.status[place]) != "ok":
+    if not (status := forecast.status[place]).startswith("ok"):
         status = "no target observed before the cutoff" if status == COLD else status
         raise DataError(f"{panel.name}: series {alone.series_names[0]}: {status}")
     batch, time = _window(artifact, forecast)

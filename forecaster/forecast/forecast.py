@@ -23,7 +23,6 @@ from forecaster.forecast.bands import (
     Columns,
     further_levels,
     quantile_columns,
-    without_levels,
 )
 from forecaster.forecast.result import Result
 from forecaster.panel.findings import Finding
@@ -45,6 +44,8 @@ PATH_BLOCK = 256
 """Forecasts whose paths are drawn at a time."""
 COLD = "cold"
 """Status of a forecast of a series without history."""
+DONE = ("ok", COLD)
+"""How the status of a forecast begins."""
 _APART = ", series drawn apart"
 """Ends the status of a sum over series whose paths an autoregressive decoder draws one by one."""
 
@@ -66,9 +67,9 @@ class Forecast(Result):
     levels: tuple[float, ...]
     """[Q] quantile levels."""
     status: tuple[str, ...]
-    """[N · C] "ok", "cold" (forecast without history, from statics and known covariates), either of them
-    followed by `UNSCALED`, or why there is no forecast: of each series and channel, in this order; "" = the
-    series has no such channel."""
+    """[N · C] "ok", "ok, 1 observation" (a history that does not show how far values spread, see `Experts.few`),
+    "cold" (forecast without history, from statics and known covariates), any of them followed by `UNSCALED`, or
+    why there is no forecast: of each series and channel, in this order; "" = the series has no such channel."""
     actual: NDArray[np.float64] | None = None
     """[N, H, C] the truth, data units, NaN = missing; only in a backtest."""
     mean: NDArray[np.float64] | None = None
@@ -183,7 +184,8 @@ class Forecast(Result):
         columns |= {name: cells.transpose(0, 3, 1, 2).reshape(-1) for name, cells in values.items()}
         status = np.array(self.status, dtype=object)
         if numbered and self.source is not None and (scarce := self.source.scarce):
-            status[status == "ok"] = f"ok, {scarce}"
+            ok = [one.startswith("ok") for one in self.status]
+            status[ok] += f", {scarce}"
         columns["status"] = np.repeat(status, samples * horizon)
         return self.panel.frame(
             np.repeat(self.series, each),
@@ -286,9 +288,7 @@ class Forecast(Result):
     @property
     def lost(self) -> tuple[int, str]:
         """How many series and channels have no forecast, and the most frequent reason."""
-        failed = Counter(
-            status for status in self.status if without_levels(status) not in ("ok", COLD, "")
-        )
+        failed = Counter(status for status in self.status if status and not status.startswith(DONE))
         return failed.total(), failed.most_common(1)[0][0] if failed else ""
 
     @property

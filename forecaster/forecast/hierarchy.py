@@ -24,7 +24,6 @@ from scipy.special import ndtri
 
 from forecaster.errors import ConfigError, number_of
 from forecaster.forecast.artifact import Artifact
-from forecaster.forecast.bands import without_levels
 from forecaster.forecast.error_levels import CUTOFFS, earlier_cutoffs, median_errors
 from forecaster.forecast.forecast import COLD, Forecast
 from forecaster.forecast.paths import path_values
@@ -203,7 +202,7 @@ def _reconciled(
     window = replace(window, cutoff=cutoff, latest=cutoff, num_samples=None, columns=())
     base = free.whole(inner, window)
     # No history of a sum holds a series without one: it is added as it is.
-    warm = np.array([without_levels(status) != COLD for status in forecast.status])
+    warm = np.array([not status.startswith(COLD) for status in forecast.status])
     warm = warm.reshape(leaves, channels)
     added = np.zeros((nodes, drawn.count + 2, horizon, channels))
     for block, cells in drawn.blocks():

@@ -71,7 +71,7 @@ class OnnxGraph(nn.Module):
         """Returns quantiles and mean; or probabilities. Tensors are those of `names`."""
         if isinstance(self.ensemble, ClassEnsemble):
             return (self.ensemble(self.complete(given)),)
-        quantiles, mean, _ = self.ensemble.predict(self.complete(given))
+        quantiles, mean, *_ = self.ensemble.predict(self.complete(given))
         assert mean is not None
         return quantiles, mean
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.forecast.bands import without_levels
+from forecaster.forecast.bands import UNSCALED
 from forecaster.panel.panel import Panel
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def draw_forecast(axis: Axes, forecast: Forecast, number: int, channel: int) -> 
     if forecast.actual is not None:
         truth = forecast.actual[number, :, channel]
         axis.plot(time, truth, color=TRUTH, linewidth=1.1, label="actual")
-    status = without_levels(forecast.status[number * panel.n_channels + channel])
+    status = forecast.status[number * panel.n_channels + channel].removesuffix(UNSCALED)
     title = series_title(panel, series, channel) + f" — {status}" * (status != "ok")
     axis.set_title(title, fontsize=10, loc="left", y=1.0)
     tidy(axis, dates=not panel.calendar.integer)

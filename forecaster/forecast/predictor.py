@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from forecaster.errors import number_of
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.bands import UNSCALED, Columns, Levels, further_levels, is_far
 from forecaster.forecast.forecast import COLD, Forecast, joined, none_forecast
@@ -219,13 +220,12 @@ class Predictor:
             return Prediction(*(own if own is None else own.cpu() for own in kept))  # type: ignore[arg-type]
 
         found = self._runner.run(predict, store, series, cutoff, size, window.horizon)
-        quantiles, mean, paths = (
+        parts = (
             # By numpy: torch would wake threads for this, and on a busy machine wait for them.
             None if part[0] is None else torch.from_numpy(np.concatenate([*map(np.asarray, part)]))
             for part in zip(*found, strict=True)
         )
-        assert quantiles is not None
-        return Prediction(quantiles, mean, paths)
+        return Prediction(*parts)  # type: ignore[arg-type]
 
     def _keyed(self, leads: Leads, window: ForecastWindow, predicted: Prediction) -> Forecast:
         """Returns the prediction of chosen series as the forecast of all of them."""
@@ -254,7 +254,11 @@ class Predictor:
         paths = spread(predicted.paths, 3, width[:, None])
         assert quantiles is not None
         further = further_levels(window.columns, levels)
-        done = np.where(leads.cold[:, None], COLD, "ok")
+        few = np.zeros(finite.shape, np.int64)
+        if predicted.few is not None:
+            few[chosen] = predicted.few
+        counted = (f"ok, {number_of(rows, 'observation')}" for rows in range(1, few.max() + 1))
+        done = np.where(leads.cold[:, None], COLD, np.array(["ok", *counted])[few])
         if self._runner.ensemble.tail_factor is None and is_far(further, levels):
             done = np.char.add(done, UNSCALED)
         cutoff = window.cutoffs(panel)

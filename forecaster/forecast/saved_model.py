@@ -42,7 +42,7 @@ from forecaster.forecast.paths import GRID, UNKNOWN, ErrorLevels
 from forecaster.model.class_network import ClassEnsemble, ClassNetwork
 from forecaster.model.embedding import Shape
 from forecaster.model.ensemble import Ensemble
-from forecaster.model.experts import check_experts
+from forecaster.model.experts import ADDED, check_experts
 from forecaster.model.network import Network
 from forecaster.model.size import check_work, count_parameters
 from forecaster.panel.schema import Schema
@@ -333,7 +333,8 @@ def _load_member(
             network = ClassEnsemble([ClassNetwork(plan.model, shape) for _ in folds])
         else:
             network = Network(plan.model, shape)
-        network.load_state_dict(weights)
+        first = {name: own for name, own in network.state_dict().items() if ADDED in name}
+        network.load_state_dict(first | weights)
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise ArtifactError(f"{folder / stored.file}: does not fit its contract ({reason})") from error

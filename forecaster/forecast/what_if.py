@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import numpy as np
 
 from forecaster.arguments import typed
-from forecaster.forecast.bands import without_levels
-from forecaster.forecast.forecast import COLD, Forecast, joined
+from forecaster.forecast.forecast import DONE, Forecast, joined
 from forecaster.forecast.result import Result
 from forecaster.forecast.totals import TotalRequest, Totals, totals_of
 from forecaster.panel.findings import Finding
@@ -153,7 +152,7 @@ def _differences(whole: Forecast, other: Forecast, samples: int, seed: int) -> I
         paths = changed.draw(samples, seed) - base.draw(samples, seed)  # [N, S, H, C]
         quantiles = np.moveaxis(np.quantile(paths, whole.all_levels, axis=1), 0, -1)  # [N, H, C, Q]
         status = [
-            before if without_levels(before) not in ("ok", COLD) else after
+            after if before.startswith(DONE) else before
             for before, after in zip(base.status, changed.status, strict=True)
         ]
         yield replace(

@@ -86,7 +86,7 @@ class Ensemble(nn.Module):
         Path s of the ensemble is the mean of the members' paths s, which share their random numbers.
         Calibration moves the quantiles only: it is measured at each lead, not on whole paths.
         """
-        quantiles, mean, drawn = self._blended(inputs, key, paths)
+        quantiles, mean, drawn, few = self._blended(inputs, key, paths)
         if self.conformal_factors is not None:
             # The residuals of short histories have classes of their own.
             brief = self.networks[0].brief(inputs)[:, None, :, None]  # [B, 1, C, 1]
@@ -104,7 +104,8 @@ class Ensemble(nn.Module):
         elif mean is None:
             average = self._mean(quantiles)
         else:
-            quantiles, average = self._of_counts(quantiles, mean, inputs)
+            assert few is not None
+            quantiles, average = self._of_counts(quantiles, mean, inputs, few[:, None] > 0)
         if further or mean is not None:
             values = self.values(quantiles, average, (*further, *GRID), inputs.channel[:, None])
             quantiles = torch.cat([quantiles, values[..., : len(further)]], dim=-1)
@@ -112,7 +113,7 @@ class Ensemble(nn.Module):
                 average = values[..., len(further) :].mean(dim=-1)
         quantiles = self.bounded(quantiles)
         return Prediction(
-            self._whole(quantiles), average, None if drawn is None else self._whole(drawn)
+            self._whole(quantiles), average, None if drawn is None else self._whole(drawn), few
         )
 
     def values(
@@ -150,16 +151,11 @@ class Ensemble(nn.Module):
     @property
     def unbounded(self) -> Ensemble:
         """The same forecasts without bounds: of sums."""
-        how: dict[str, Any] = {"experts_only": self._experts_only, "only": self._only}
-        how |= {"conformal_factors": self.conformal_factors, "tail_factor": self.tail_factor}
-        return Ensemble(self.networks, self.weights, **how).train(self.training)
+        return self._changed(target=None)
 
     def with_members(self, members: Sequence[Network]) -> Ensemble:
         """Returns other members with the same weights, conformal factors and bounds."""
-        factors = (self.conformal_factors, self.target)
-        return Ensemble(members, self.weights, *factors, tail_factor=self.tail_factor).train(
-            self.training
-        )
+        return self._changed(members=members)
 
     def experts_only(self, only: Expert | None = None) -> Ensemble | None:
         """Returns the experts of all members without networks, or one of them, uncalibrated.
@@ -169,17 +165,17 @@ class Ensemble(nn.Module):
         for member in self.networks:
             if member.experts is None or only not in (None, *member.experts.names):
                 return None
-        ensemble = Ensemble(
-            self.networks, self.weights, target=self.target, experts_only=True, only=only
-        )
-        return ensemble.train(self.training)
+        return self.with_factors(None, None)._changed(experts_only=True, only=only)
 
     def with_factors(self, conformal_factors: Tensor | None, tail_factor: float | None) -> Ensemble:
         """Returns the same members with other conformal factors, and another factor of the tails."""
-        factors = (conformal_factors, self.target)
-        return Ensemble(self.networks, self.weights, *factors, tail_factor=tail_factor).train(
-            self.training
-        )
+        return self._changed(conformal_factors=conformal_factors, tail_factor=tail_factor)
+
+    def _changed(self, **changes: Any) -> Ensemble:
+        own: dict[str, Any] = {"members": self.networks, "weights": self.weights, "target": self.target}
+        own |= {"conformal_factors": self.conformal_factors, "tail_factor": self.tail_factor}
+        own |= {"experts_only": self._experts_only, "only": self._only}
+        return Ensemble(**own | changes).train(self.training)
 
     def _blended(self, inputs: Inputs, key: Tensor | None, paths: int | None) -> Prediction:
         if self._experts_only:
@@ -190,11 +186,13 @@ class Ensemble(nn.Module):
             predictions = [member.predict(inputs, key, paths) for member in self.networks]
         if len(predictions) == 1:
             return predictions[0]
-        quantiles, mean, drawn = (self._weighted(parts) for parts in zip(*predictions, strict=True))
+        quantiles, mean, drawn, few = (
+            self._weighted(parts) for parts in zip(*predictions, strict=True)
+        )
         if drawn is not None:  # quantiles of the mean paths, not the mean of the paths' quantiles
             return prediction_from_paths(drawn, self.levels)
         assert quantiles is not None
-        return Prediction(quantiles, mean, None)
+        return Prediction(quantiles, mean, None, few)
 
     def _weighted(self, parts: Sequence[Tensor | None]) -> Tensor | None:
         first, *others = parts
@@ -223,9 +221,16 @@ class Ensemble(nn.Module):
         return self.bounded(at_levels(quantiles, self.levels, GRID, factor)).mean(dim=-1)
 
     def _of_counts(
-        self, quantiles: Float[Tensor, "B H C Q"], mean: Float[Tensor, "B H C"], inputs: Inputs
+        self,
+        quantiles: Float[Tensor, "B H C Q"],
+        mean: Float[Tensor, "B H C"],
+        inputs: Inputs,
+        few: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Returns quantiles and mean, of channels of intermittent demand with their zeros."""
+        """Returns quantiles and mean, of channels of intermittent demand with their zeros.
+
+        `few`: [B, 1, C] where the history does not show how often these are.
+        """
         experts = self.networks[0].experts
         assert experts is not None
         counts = experts.intermittent[inputs.channel][:, None]  # [B, 1, C]
@@ -237,6 +242,9 @@ class Ensemble(nn.Module):
         # Weights are for medians, and bands of one shape: quantiles of skewed demand were up to 14 % too large.
         least = least_mean(demand, self.levels, self.tail_factor or 1.0)
         demand = demand * (expected / least.clamp(min=_TINY)).clamp(max=1.0)[..., None]
+        positive = quantiles.clamp(min=0.0)
+        demand = torch.where(few[..., None], positive, demand)
+        expected = torch.where(few, self._mean(positive), expected)
         own = self._mean(quantiles)
         return torch.where(counts[..., None], demand, quantiles), torch.where(counts, expected, own)
 

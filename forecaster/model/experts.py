@@ -49,6 +49,11 @@ fourteen tables 12 % further off; with a weight of 4 sums of rare demands (.05 a
 _COLD = (
     3.0  # of a normal distribution, in spreads: of a level that is hardly known, before it is learned
 )
+ADDED = "experts.few_offsets"
+"""Values that models saved before lack: theirs are the first ones."""
+FEW = 3
+"""Rows that do not show how far values spread."""
+_WIDE = 0.39015  # of a normal distribution, in levels: its 80 % band is as wide as the level
 # Of the logarithm of a level from that of its channel, e⁴ = 55: statics may be far off.
 _FARTHEST_LEVEL = 4.0
 _FARTHEST = 1e6  # spreads: squares of 1e20 are none in float32, and e⁻³⁰ of 1e15 still moves a mean
@@ -146,10 +151,13 @@ class Experts(nn.Module):
         """Steps of a short history: a season, or a few steps where there is none."""
         channels = shape.channels + 1  # code 0 = a channel that the training table lacks
         self.levels = config.quantile_levels
-        normal = [_COLD * NormalDist().inv_cdf(level) for level in self.levels]
+        normal = [NormalDist().inv_cdf(level) for level in self.levels]
         # No arithmetic of torch's: it would load its compiler where parameters are only counted.
-        self.cold_offsets = nn.Buffer(torch.tensor([normal] * shape.horizon))
+        cold, wide = ([[far * one for one in normal]] * shape.horizon for far in (_COLD, _WIDE))
+        self.cold_offsets = nn.Buffer(torch.tensor(cold))
         """[H, Q] quantiles of a series without history around its level, in its spreads."""
+        self.few_offsets = nn.Buffer(torch.tensor([wide] * FEW))
+        """[FEW, H, Q] quantiles after one row, two and three around the median, in the unit of `few`."""
         self.intermittent = nn.Buffer(torch.zeros(channels, dtype=torch.bool))
         """[C + 1] whether the training rows of a channel are counts with zeros."""
         # A static with more categories says nothing about series other than those it was learned from.
@@ -267,6 +275,23 @@ class Experts(nn.Module):
         # What is older than a season; where nothing can be, all of it.
         older = max(0, seen.shape[1] - self.short) or None
         return ~seen[:, :older].any(dim=1)
+
+    def few(self, inputs: Inputs, scale: Scale) -> tuple[Tensor, Tensor]:
+        """Returns [B, C] rows of a history that does not show how far values spread, 0 of any other, and a unit.
+
+        That are up to three rows, or fewer than a season of a constant. Of the unit, [B, C] in data units,
+        `few_offsets` are multiples: the level of a channel that is always positive, or without `cold_scale`;
+        else the spread, in counts both.
+        """
+        count = inputs.history_observed.sum(dim=1)
+        varies = (inputs.history < scale.level[:, None]).any(dim=1)
+        constant = BRIEF if self.season == 1 else self.season
+        shown = (count > FEW) & (varies | (count >= constant))
+        level = (scale.level + scale.loc).abs()
+        spread, share = self.cold_scale[inputs.channel], self.cold_share[inputs.channel]
+        relative = (share > 0) | (spread == 0) | self.intermittent[inputs.channel]
+        unit = torch.where(relative, level, 0.0) + torch.where(share > 0, 0.0, spread)
+        return torch.where(shown, 0, count), torch.where(unit > 0, unit, scale.scale)
 
     def cold(self, inputs: Inputs) -> Bool[Tensor, "B C"]:
         """Returns whether a channel has no history, and its level is that of `cold_level`."""

@@ -24,7 +24,7 @@ from forecaster.config import Expert, ModelPlan
 from forecaster.model.attention import KeyValueCache, Memory
 from forecaster.model.channels import keep_channels, repeat_paths
 from forecaster.model.embedding import Embedding, Shape, previous_values
-from forecaster.model.experts import Experts, Pool
+from forecaster.model.experts import FEW, Experts, Pool
 from forecaster.model.heads import QuantileHead, make_head
 from forecaster.model.layers import DecoderLayer, EncoderLayer
 from forecaster.model.sampling import NUM_SAMPLES, Prediction, prediction_from_paths, uniforms
@@ -93,7 +93,7 @@ class Network(Trainable):
             weight = weight[:, None, :, None].to(quantiles.dtype)
             alone = self.of_experts(inputs, memory.scale)
             # Nine levels of a network of weight 1 had 82 % of the sum of counts, the mean of experts 98 %.
-            return Prediction(torch.lerp(alone.quantiles, quantiles, weight), alone.mean, None)
+            return alone._replace(quantiles=torch.lerp(alone.quantiles, quantiles, weight))
         return Prediction(quantiles, None, None)
 
     def losses(self, batch: Batch, loss: MedianLoss = "pinball") -> Losses:
@@ -149,7 +149,15 @@ class Network(Trainable):
             scale.invert(rows.unflatten(0, (-1, inputs.context.shape[2])).transpose(1, 2)[:, :horizon])
             for rows in self.experts.quantiles(self.pool(inputs, scale), inputs, only)
         )
-        return Prediction(quantiles, mean if may_hold(self.experts.intermittent) else None, None)
+        few, unit = self.experts.few(inputs, scale)
+        if may_hold(few > 0):
+            offsets = self.experts.few_offsets[few.clamp(1, FEW) - 1, :horizon]  # [B, C, H, Q]
+            around = (unit[..., None, None] * offsets).transpose(1, 2)
+            median = quantiles[..., self.experts.levels.index(0.5), None]
+            counts = self.experts.intermittent[inputs.channel][:, None, :, None]
+            median = torch.where(counts, median.clamp(min=0.0), median)
+            quantiles = torch.where(few[:, None, :, None] > 0, median + around, quantiles)
+        return Prediction(quantiles, mean if may_hold(self.experts.intermittent) else None, None, few)
 
     def _sampled(self, inputs: Inputs, key: Tensor | None, paths: int) -> Prediction:
         keys = inputs.channel.new_zeros(len(inputs.channel)) if key is None else key

@@ -30,6 +30,8 @@ class Prediction(NamedTuple):
     """[B, H, C]; of a `Network` None where it is that of the quantiles."""
     paths: Tensor | None
     """[B, S, H, C] joint draws; None unless the decoder is autoregressive."""
+    few: Tensor | None = None
+    """[B, C] rows of a history that does not show how far values spread, 0 of any other; None without experts."""
 
 
 def prediction_from_paths(paths: Float[Tensor, "B S H C"], levels: tuple[float, ...]) -> Prediction:

@@ -55,20 +55,24 @@ def test_new_series_are_forecast_from_their_statics_with_bands_that_cover():
     assert missed < 0.5 * (rows["sales"] - rows["sales"].median()).abs().mean()
 
 
-@pytest.mark.parametrize("rows", [2, 3, 5])
+@pytest.mark.parametrize("rows", [1, 2, 3, 5])
 def test_a_short_history_is_forecast_as_well_as_its_best_naive_with_bands_that_cover(rows):
     model, _, new = _trained()
-    past = pl.col("date").is_between(tiny.day(_DAYS - rows), tiny.day(_DAYS - 1))
-    table = new.filter(past)
-    found = model.predict(table).frame.join(new, on=["branch", "date"])
-    simple = table.group_by("branch").agg(last=pl.col("sales").last(), average=pl.col("sales").mean())
-    found = found.join(simple, on="branch")
+    parts = []
+    for end in range(_DAYS - 6, _DAYS + 1):  # each weekday: a few rows do not show how these differ
+        past = pl.col("date").is_between(tiny.day(end - rows), tiny.day(end - 1))
+        table = new.filter(past)
+        simple = table.group_by("branch").agg(
+            last=pl.col("sales").last(), average=pl.col("sales").mean()
+        )
+        parts.append(model.predict(table).frame.join(simple, on="branch"))
+    found = pl.concat(parts).join(new, on=["branch", "date"])
     missed = {
         name: (found["sales"] - found[name]).abs().mean() for name in ("forecast", "last", "average")
     }
     assert missed["forecast"] < 1.1 * min(missed["last"], missed["average"])
     inside = (found["sales"] >= found["q0.1"]) & (found["sales"] <= found["q0.9"])
-    assert 0.65 <= inside.mean() <= 0.97
+    assert 0.7 <= inside.mean() <= 0.9
 
 
 def test_a_cold_forecast_depends_on_no_other_series_of_the_table():

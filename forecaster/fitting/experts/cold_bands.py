@@ -1,78 +1,79 @@
-"""Bands of series without history: how far the others were from the level that is predicted without them.
+"""Bands of series without history, or with up to three rows: how far others were from what is predicted of them.
 
-    last training windows, their history taken away ─▶ truth − forecast, leave-one-out ─▶ quantiles of each lead
+    last training windows, cut to no row, one, two, three ─▶ truth − forecast ─▶ quantiles of each lead
+
+Without history the forecast is that of the level that is predicted from the other series.
 
 Axes: R row, a channel of a window · H lead · S series · C channel · Q quantile level.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from forecaster.config import Plan
 from forecaster.model.experts import truncated
 from forecaster.model.network import Network
-from forecaster.panel.panel import Panel
-from forecaster.windows.index import even_draw
-from forecaster.windows.split import Split
+from forecaster.windows.index import WindowIndex, even_draw
 from forecaster.windows.store import WindowStore
 
-_RESIDUALS = 1 << 20  # cells from which quantiles are taken
-_POOLED = 200  # residuals of neighbouring leads from which the quantiles of a lead are taken
-_BATCH = 256
+_WINDOWS = 512  # from which quantiles are taken
+_POOLED = 200  # distances of neighbouring leads from which the quantiles of a lead are taken
 
 
 @torch.no_grad()
-def learn_cold_bands(
-    network: Network,
-    panel: Panel,
-    plan: Plan,
-    split: Split,
-    store: WindowStore,
-    beyond: NDArray[np.float64],
+def learn_bands(
+    network: Network, store: WindowStore, index: WindowIndex, beyond: NDArray[np.float64]
 ) -> None:
-    """Puts the quantiles of series without history around their level into the experts.
+    """Puts the quantiles of series without history around their level, or with a few rows, into the experts.
 
     Args:
-        network: changed in place.
-        panel: the table.
-        plan: with horizon and quantile levels.
-        split: its training windows; the last of each series are read.
+        network: with levels; changed in place.
         store: of the windows.
+        index: of windows, which may lack a part of the horizon; the last of each series are read.
         beyond: [S, C] of `learn_levels`, what leaving a series out adds to its distance from its level.
     """
-    # Here, for it loads Lightning: a forecast without a fit comes without.
-    from forecaster.windows.streams import WindowSequence
-
-    experts, index = network.experts, split.train
+    experts = network.experts
     assert experts is not None
-    if not bool((experts.cold_scale > 0).any()):
-        return
     kept = np.minimum(index.count, -(-3 * experts.short // index.stride))
     begin = index.first + (index.count - kept) * index.stride
-    index = replace(index, first=begin, count=kept)
-    together = 1 if index.channels == panel.n_channels else panel.n_channels
-    most = max(1, _RESIDUALS // (plan.horizon * together))
-    found = []
-    for batch in WindowSequence(store, index, even_draw(len(index), most), _BATCH):
-        inputs = truncated(batch.inputs, torch.zeros(len(batch.cutoff), dtype=torch.int64))
+    index = replace(index, first=begin, count=kept, channels=beyond.shape[1])
+    series, channel, cutoff = index.locate(even_draw(len(index), _WINDOWS))
+    batch = store.batch(series, channel, cutoff)
+    before = experts.cold_offsets[0]
+    for rows, offsets in enumerate((experts.cold_offsets, *experts.few_offsets)):
+        inputs = truncated(batch.inputs, torch.full_like(batch.cutoff, rows))
         scale = network.scale(inputs)
-        target = scale.apply(batch.target).transpose(1, 2).flatten(0, 1)  # [R, H]
-        shift = beyond[batch.series.numpy()[:, None], inputs.channel.numpy() - 1].flatten()
-        forecast = network.pool(inputs, scale, batch.time).forecasts[..., 0]
-        found.append(target - forecast + torch.from_numpy(shift).float()[:, None])
-    residuals = torch.cat(found).numpy()
-    levels = np.array(plan.model.quantile_levels)
-    for lead in range(residuals.shape[1]):
-        reach = min(residuals.shape[1], _POOLED // (2 * len(residuals)))
-        near = residuals[:, max(0, lead - reach) : lead + reach + 1]
+        forecast = network.of_experts(inputs, scale).quantiles[..., experts.levels.index(0.5)]
+        few, unit = experts.few(inputs, scale)
+        missed = ((batch.target - forecast)[..., 0] / (unit if rows else scale.scale)).numpy()  # [B, H]
+        missed[few[:, 0] < rows] = np.nan
+        if rows == 0:
+            missed += beyond[series, channel, None]
+        _put(missed, offsets, offsets[0] if rows < 2 else before, experts.levels)
+        before = offsets[0]
+
+
+def _put(
+    missed: NDArray[np.floating], offsets: Tensor, before: Tensor, levels: Sequence[float]
+) -> None:
+    """Puts the quantiles of distances [N, H] into offsets [H, Q], those of few nearer to others.
+
+    quantiles of a lead = own + ½^(n/4) · (those of the lead before − own)      n distances
+    """
+    reach = _POOLED // (2 * len(missed) + 1)
+    side = np.sign(np.array(levels) - 0.5)
+    for lead in range(len(offsets)):
+        near = missed[:, max(0, lead - reach) : lead + reach + 1]
         near = near[np.isfinite(near)]
-        if len(near) > 1:
-            around = np.quantile(near, levels)
-            # The level is a median, but that of residuals any number between two series.
-            around = np.where(levels < 0.5, around.clip(max=0), around.clip(min=0) * (levels > 0.5))
-            experts.cold_offsets[lead] = torch.from_numpy(around)
+        if len(near):
+            # A level or forecast is a median, but that of distances any number between two series. A hair
+            # further, so that whole numbers on the ends of a band are in it.
+            own = side * (np.quantile(near, levels) * side).clip(min=0) * (1 + 1e-6)
+            before = torch.from_numpy(own).lerp(before.double(), 0.5 ** (len(near) / 4))
+        offsets[lead] = before

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from forecaster.config import Expert, ExpertPlan, ModelConfig, Plan
 from forecaster.errors import ConfigError
-from forecaster.fitting.experts.cold_bands import learn_cold_bands
+from forecaster.fitting.experts.cold_bands import learn_bands
 from forecaster.fitting.experts.drivers import solve_arx
 from forecaster.fitting.experts.levels import learn_levels
 from forecaster.fitting.experts.ridge import solve_linear
@@ -183,7 +183,7 @@ def solve_experts(network: Network, panel: Panel, plan: Plan, split: Split, stor
     solve_arx(network, panel, plan, split.train, store)
     learn_traits(experts, panel, split.train_end)
     beyond = learn_levels(network, panel, split.train_end)
-    learn_cold_bands(network, panel, plan, split, store, beyond)
+    learn_bands(network, store, split.train, beyond)
 
 
 def learn_traits(experts: Experts, panel: Panel, end: Int64) -> None:
