@@ -7,7 +7,7 @@ Nothing is dropped: a step that cannot be compared keeps its row, with the reaso
     band of step t  = median ± limit · unit: a share `level` of all |error| / unit lies below the limit
     score of step t = |error| / (limit · unit): 1 = on the edge
 
-Anomalies of a series less than a week of days apart, as the days after a change of level, are one event.
+Anomalies of a series less than seven steps apart, as the days after a change of level, are one event.
 
 Axes: R row of the panel · C channel.
 """
@@ -276,9 +276,9 @@ def _limit(scores: Floats, share: float) -> float:
     limit, (first, second) = 0.0, (log(1 - anchor) for anchor in _ANCHORS)
     # Twice: without the scores that hardly any healthy step has.
     for wanted in (0.999, share):
-        if not scores.any():
-            break
-        near, far = np.quantile(scores, _ANCHORS)
+        near, far = np.quantile(scores, _ANCHORS) if len(scores) else (0.0, 0.0)
+        if far == 0:
+            return 0.0
         shape = np.clip(np.log(far / near) / log(second / first), *_SHAPES)
         limit = far * (log(1 - wanted) / second) ** shape
         scores = scores[scores <= limit]

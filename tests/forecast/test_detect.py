@@ -257,6 +257,13 @@ def test_a_broken_value_hides_no_other_anomaly_and_an_exact_series_none():
     assert fc.detect(stuck).events[0].startswith("riders, 2020-02-02")
 
 
+def test_where_hardly_a_step_has_an_error_each_error_is_an_anomaly():
+    scores = np.zeros(500)
+    assert _limit(scores[:0], 0.99) == _limit(scores, 0.99) == 0
+    scores[7] = 3.0
+    assert _limit(scores, 0.99) == 0
+
+
 @pytest.mark.parametrize("draw", ["normal", "laplace", "standard_t"])
 def test_the_limit_of_a_level_lies_where_the_tail_of_healthy_scores_has_it(draw):
     rng = np.random.default_rng(0)
