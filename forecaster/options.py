@@ -103,7 +103,7 @@ ExplainedCutoff = Annotated[
     Date,
     Option("Where the forecast starts: own (the last observation) or a date.", metavar="own|DATE"),
 ]
-Beyond = Annotated[float, Option("Threshold in half-widths of the band; 1 = the band edge.")]
+Level = Annotated[float, Option("Band in percent; what lies outside is an anomaly.")]
 OneSeries = Annotated[
     SeriesName | None,
     Option("Name of the series; several key columns are joined with /. None = the only one."),

@@ -463,7 +463,7 @@ class Forecaster(Model["Ensemble"]):
     def detect(
         self,
         data: options.Table,
-        beyond: options.Beyond = 1.0,
+        level: options.Level = 99.0,
         covariates: options.Covariates = None,
         only: options.Only = None,
         progress: options.Progress = None,
@@ -475,7 +475,7 @@ class Forecaster(Model["Ensemble"]):
 
         Raises:
             DataError: the table does not fit the model.
-            ConfigError: the model has no band, or `beyond` is no number above 0.
+            ConfigError: `level` is no percentage.
 
         Example:
             >>> model.detect("sales.csv").write("anomalies.parquet")   # doctest: +SKIP
@@ -484,7 +484,7 @@ class Forecaster(Model["Ensemble"]):
         from forecaster.forecast.source import Source
 
         panel = Source(data, None, covariates, data_options).panel(self.artifact)
-        return detect(self.artifact, panel.only(only), beyond, progress)
+        return detect(self.artifact, panel.only(only), level, progress)
 
     @public
     def explain(

@@ -13,6 +13,9 @@ from forecaster.errors import ConfigError, DataError
 from forecaster.forecast.bands import check_levels
 from forecaster.options import DataOptions, public
 
+DETECT_HORIZON = 14
+"""Steps of a model without a fit whose first one is compared; one alone would weigh experts by four errors."""
+
 if TYPE_CHECKING:
     from forecaster.forecast.detect import Anomalies
     from forecaster.forecast.explain import Explanation
@@ -128,7 +131,7 @@ def what_if(
 def detect(
     data: options.Table,
     *,
-    beyond: options.Beyond = 1.0,
+    level: options.Level = 99.0,
     covariates: options.Covariates = None,
     only: options.Only = None,
     progress: options.Progress = None,
@@ -139,13 +142,13 @@ def detect(
 
     Raises:
         DataError: the table cannot be understood, or holds classes.
-        ConfigError: `beyond` is no number above 0.
+        ConfigError: `level` is no percentage.
 
     Example:
         >>> detect("sales.csv").write("anomalies.parquet")   # doctest: +SKIP
     """
-    model, panel = without_fit(data, 1, None, covariates, only=only, roles=data_options)
-    return model.detect(panel, beyond, only=only, progress=progress)
+    model, panel = without_fit(data, DETECT_HORIZON, None, covariates, only=only, roles=data_options)
+    return model.detect(panel, level, only=only, progress=progress)
 
 
 @public

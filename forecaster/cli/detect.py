@@ -8,9 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from forecaster import api
+from forecaster.api.unfitted import DETECT_HORIZON
 from forecaster.cli import options, results
 from forecaster.errors import ConfigError, visible
 from forecaster.forecast.writer import PICTURES, ROWS
+
+_LISTED = 10  # events
 
 
 @options.flags_of(api.Forecaster.detect)
@@ -27,7 +30,7 @@ def detect(
     results.check_files({ROWS: out, PICTURES: plot}, (table, given["covariates"]), overwrite)
     loaded: api.Forecaster | api.Classifier
     if saved is None:
-        loaded, given = results.without_fit(table, 1, given)
+        loaded, given = results.without_fit(table, DETECT_HORIZON, given)
     else:
         loaded, given = api.load(saved), given | {"data": table}
     if not isinstance(loaded, api.Forecaster):
@@ -37,5 +40,6 @@ def detect(
         )
     with results.progress("detecting") as update:
         anomalies = loaded.detect(progress=update, **given)
-    typer.echo(visible(anomalies.report))
+    for line in (anomalies.report, *anomalies.events[:_LISTED]):
+        typer.echo(visible(line))
     results.put(anomalies, out, plot)

@@ -2,8 +2,12 @@
 
 Nothing is dropped: a step that cannot be compared keeps its row, with the reason in `status`.
 
-    band of step t = quantiles of lead 1 from the cutoff t − 1, calibrated
-    score of step t = |value − median| / half-width of the band on the value's side: 1 = on the edge
+    error of step t = value − median of lead 1 from the cutoff t − 1
+    unit of step t  = mean |error| of the series · (1 + half-width of the fitted band / its mean) / 2
+    band of step t  = median ± limit · unit: a share `level` of all |error| / unit lies below the limit
+    score of step t = |error| / (limit · unit): 1 = on the edge
+
+Anomalies of a series less than seven steps apart, as the days after a change of level, are one event.
 
 Axes: R row of the panel · C channel.
 """
@@ -12,14 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
+from math import log
 from typing import TYPE_CHECKING, SupportsFloat
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.arguments import typed
-from forecaster.errors import ConfigError
+from forecaster.errors import ConfigError, number_of
 from forecaster.forecast.artifact import Artifact
+from forecaster.forecast.plots import series_title
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.result import Result
 from forecaster.panel.audit import audit_panel
@@ -31,10 +38,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Floats = NDArray[np.float64]
+
 NAMES = ("", "inside", "above", "below")
 """Names of the values 0 … 3 of `Anomalies.anomaly`."""
 OK, NO_VALUE, NO_HISTORY, NOT_FINITE = range(4)
 _CUTOFFS = 1 << 14  # at a time: their quantiles of all leads are held at once
+_NEAR = 7  # steps
+_ANCHORS = (0.8, 0.975)  # shares of scores: a farther one would itself be of anomalies
+_SHAPES = (0.5, 1.5)  # of tails; 0.68 = a normal distribution's, 1 = exponential
 _MARKS = {2: ("^", "above"), 3: ("v", "below")}  # distinct by shape, not by colour alone
 
 
@@ -48,16 +60,18 @@ class Anomalies(Result):
     """[R, C] number of a name in `NAMES`; 0 = none."""
     score: NDArray[np.float64]
     """[R, C] distance from the median in half-widths of the band; NaN = none."""
+    event: NDArray[np.int64]
+    """[R, C] number of the event that an anomaly belongs to, from 1; 0 = no anomaly."""
     band: NDArray[np.float64]
-    """[R, C, 3] lower quantile, median, upper quantile, data units; NaN = none."""
+    """[R, C, 3] lower end, median, upper end, data units; NaN = none."""
     reason: NDArray[np.int8]
     """[R, C] 0 = compared, else why not: a number of `reasons`."""
     reasons: tuple[str, ...]
     """In words."""
-    levels: tuple[float, float]
-    """Of the band."""
+    level: float
+    """Of the band, percent."""
     note: str
-    """What limits the comparison: no calibration, or steps that the model was trained on."""
+    """What limits the comparison: steps that the model was trained on."""
 
     @property
     def rows(self) -> PolarsFrame:
@@ -65,7 +79,7 @@ class Anomalies(Result):
         panel, channels = self.panel, self.panel.n_channels
         key = (panel.owner[:, None] * channels + np.arange(channels)).ravel()
         order, channel = cells = np.divmod(np.argsort(key, kind="stable"), channels)
-        low, high = (f"q{level:g}" for level in self.levels)
+        low, high = (f"{side}-{self.level:g}" for side in ("lo", "hi"))
         return panel.frame(
             panel.owner[order],
             panel.time[order],
@@ -75,6 +89,7 @@ class Anomalies(Result):
             **{low: self.band[..., 0][cells], high: self.band[..., 2][cells]},
             anomaly=np.array([None, *NAMES[1:]], dtype=object)[self.anomaly[cells]].tolist(),
             score=self.score[cells],
+            event=self.event[cells],
             status=np.array(self.reasons)[self.reason[cells]],
         )
 
@@ -86,16 +101,39 @@ class Anomalies(Result):
         return dict(zip(NAMES, found.tolist(), strict=True))
 
     @property
+    def events(self) -> list[str]:
+        """A line for each event, that of the highest score first: its times, and its row of this score."""
+        panel, text = self.panel, self.panel.calendar.text
+        channel, row = np.nonzero(self.event.T)
+        score, event = self.score[row, channel], self.event[row, channel]
+        lines = {}
+        # Rows of an event lie side by side.
+        for begin, end in pairwise(np.flatnonzero(np.diff(event, prepend=0, append=0)).tolist()):
+            place = begin + int(score[begin:end].argmax())
+            cell = row[place], channel[place]
+            times = dict.fromkeys(text(panel.time[row[one]]) for one in (begin, end - 1))
+            line = (
+                f"{series_title(panel, panel.owner[row[place]], channel[place])}, {' – '.join(times)}: "
+                f"{NAMES[self.anomaly[cell]]}, score {score[place]:.2g}, {panel.values[cell]:.6g} "
+                f"instead of {self.band[..., 1][cell]:.6g}; {number_of(end - begin, 'row')}"
+            )
+            lines[line] = score[place]
+        return sorted(lines, key=lambda line: -lines[line])
+
+    @property
     def report(self) -> str:
         """One line: how many steps are inside, above and below, how many are not compared and why, and the note."""
-        count, share = self.counts, 100 * (self.levels[1] - self.levels[0])
+        count = self.counts
         compared = sum(count.values()) - count[""]
         line = (
             f"{self.panel.n_series:,} series, {sum(count.values()):,} rows: {count['inside']:,} inside the "
-            f"{share:.0f} % band, {count['above']:,} above, {count['below']:,} below"
+            f"{self.level:g} % band, {count['above']:,} above, {count['below']:,} below"
         )
         if compared:
-            line += f" ({100 * (1 - count['inside'] / compared):.1f} % outside)"
+            line += (
+                f" ({100 * (1 - count['inside'] / compared):.1f} % outside) in "
+                f"{number_of(int(self.event.max()), 'event')}"
+            )
         there = self.panel.present[self.panel.owner]
         why = np.bincount(self.reason[there], minlength=len(self.reasons))
         without = [
@@ -107,22 +145,27 @@ class Anomalies(Result):
 
     @typed
     def plot(self, only: Only = None) -> Figure:
-        """Returns a figure of values, bands, and values outside; a panel per series and channel.
+        """Returns a figure of values, bands and anomalies: the series and channels of the highest scores.
 
         Args:
-            only: names of series (several key columns joined with "/"); None = the first few.
+            only: names of series (several key columns joined with "/"); None = all.
 
         Raises:
             DataError: there is no such series.
         """
         from forecaster.forecast.plots import PANELS, panel_grid, shared_legend
 
-        panel = self.panel
-        some = panel.numbers(only)[:PANELS].tolist()
-        shown = [(number, channel) for number in some for channel in panel.present[number].nonzero()[0]]
+        panel, score = self.panel, np.nan_to_num(self.score, nan=-1.0, posinf=np.inf)
+        shown = []
+        for number in panel.numbers(only):
+            begin, end = panel.indptr[number : number + 2]
+            for channel in panel.present[number].nonzero()[0]:
+                row = begin + score[begin:end, channel].argmax()
+                shown.append((number, channel, row))
+        shown = sorted(shown, key=lambda one: -score[one[2], one[1]])[:PANELS]
         figure, axes = panel_grid(len(shown))
-        for axis, (number, channel) in zip(axes, shown, strict=False):
-            _draw(axis, self, number, channel)
+        for axis, place in zip(axes, shown, strict=False):
+            _draw(axis, self, *place)
         shared_legend(figure, axes[0])
         return figure
 
@@ -130,23 +173,17 @@ class Anomalies(Result):
 def detect(
     artifact: Artifact,
     panel: Panel,
-    beyond: float = 1.0,
+    level: float = 99.0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Anomalies:
     """Returns the anomalies of a panel, by lead 1 of a model; see `Forecaster.detect`.
 
     Raises:
-        ConfigError: the model has no band, or `beyond` is not above 0.
+        ConfigError: `level` is no percentage.
         DataError: the audit finds errors.
     """
-    levels = artifact.plan.model.quantile_levels
-    if levels[0] >= 0.5 or levels[-1] <= 0.5:
-        raise ConfigError(
-            f"this model's quantile levels {list(levels)} have none on either side of the median, so "
-            "there is no band; fit one with --set model.quantile_levels=[0.1,0.5,0.9]"
-        )
-    if not (isinstance(beyond, SupportsFloat) and 0 < float(beyond) < np.inf):
-        raise ConfigError(f"beyond {beyond!r}: expected a number above 0; 1 is the edge of the band")
+    if not (isinstance(level, SupportsFloat) and 0 < float(level) < 100):
+        raise ConfigError(f"level {level!r}: expected a number above 0 and below 100, percent")
     audit_panel(panel)
     shape = (panel.n_rows, panel.n_channels)
     band = np.full((*shape, 3), np.nan)
@@ -157,16 +194,21 @@ def detect(
         band[rows], reason[rows] = _bands(predictor, part)
         if progress is not None:
             progress(first + part.n_series, panel.n_series)
-    anomaly, score = _anomalies(panel.values[:, : panel.n_channels], band, beyond)
+    band, score = _scored(panel, band, float(level) / 100)
+    above = panel.values[:, : panel.n_channels] > band[..., 1]
+    anomaly = np.where(np.isnan(score), 0, np.where(score > 1, np.where(above, 2, 3), 1)).astype(
+        np.int8
+    )
     no_history = f"fewer than {artifact.plan.model.patch} steps of history, or none of them observed"
     return Anomalies(
         panel=panel,
         anomaly=anomaly,
         score=score,
+        event=_numbered(anomaly > 1, panel.owner),
         band=band,
         reason=reason,
         reasons=("ok", "no value", no_history, "the forecast is not finite"),
-        levels=(levels[0], levels[-1]),
+        level=float(level),
         note=_note(artifact, panel, (reason == OK).any(axis=1)),
     )
 
@@ -205,25 +247,56 @@ def _has_history(
     return begun & (count[row] > count[np.maximum(begin, row - length)])
 
 
-def _anomalies(
-    values: NDArray[np.float64], band: NDArray[np.float64], beyond: float
-) -> tuple[NDArray[np.int8], NDArray[np.float64]]:
-    """Returns anomaly and score of each cell; a band without width has the score ∞ on its outside."""
-    low, median, high = (band[..., place] for place in range(3))
-    above = values > median
-    half, distance = np.where(above, high - median, median - low), np.abs(values - median)
+def _scored(panel: Panel, fitted: Floats, share: float) -> tuple[Floats, Floats]:
+    """Returns bands [R, C, 3] that hold a share of the values, and scores [R, C]."""
+    median = fitted[..., 1]
+    error = panel.values[:, : panel.n_channels] - median
+    size = np.abs(error)
+    unit = np.abs(fitted - median[..., None])
+    for begin, end in pairwise(panel.indptr.tolist()):
+        for channel in range(panel.n_channels):
+            own = slice(begin, end), channel
+            known = size[own][~np.isnan(size[own])]
+            if len(known):
+                # The largest tenth counts as its smallest one: no anomaly hides the others.
+                usual = np.minimum(known, np.quantile(known, 0.9) or known.max()).mean()
+                mean = np.nanmean(unit[own][:, ::2])
+                unit[own] = usual * (0.5 + 0.5 * unit[own] / mean if mean > 0 else 1.0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        score = np.where(distance == 0, 0.0, distance / half)
-    known = ~np.isnan(distance)
-    outside = distance > beyond * half
-    anomaly = np.where(known, np.where(outside, np.where(above, 2, 3), 1), 0)
-    return anomaly.astype(np.int8), np.where(known, score, np.nan)
+        score = np.where(size == 0, 0.0, size / np.where(error > 0, unit[..., 2], unit[..., 0]))
+        limit = _limit(score[~np.isnan(score)], share)
+        return median[..., None] + limit * unit * (-1, 0, 1), np.where(size == 0, 0.0, score / limit)
+
+
+def _limit(scores: Floats, share: float) -> float:
+    """Returns what a share of scores lies below, by a Weibull tail through two of their quantiles near and far:
+
+    limit(p) = far · (ln(1 − p) / ln(1 − .975))^k, k = ln(far / near) / ln(ln(1 − .975) / ln(1 − .8))
+    """
+    limit, (first, second) = 0.0, (log(1 - anchor) for anchor in _ANCHORS)
+    # Twice: without the scores that hardly any healthy step has.
+    for wanted in (0.999, share):
+        near, far = np.quantile(scores, _ANCHORS) if len(scores) else (0.0, 0.0)
+        if far == 0:
+            return 0.0
+        shape = np.clip(np.log(far / near) / log(second / first), *_SHAPES)
+        limit = far * (log(1 - wanted) / second) ** shape
+        scores = scores[scores <= limit]
+    return limit
+
+
+def _numbered(outside: NDArray[np.bool_], owner: Int64) -> Int64:
+    """Returns [R, C] the numbers of events, from 1; 0 = no anomaly."""
+    event = np.zeros(outside.shape, np.int64)
+    channel, row = np.nonzero(outside.T)
+    begins = (np.diff(row, prepend=-_NEAR) >= _NEAR) | (np.diff(channel, prepend=-1) != 0)
+    begins |= np.diff(owner[row], prepend=-1) != 0
+    event[row, channel] = np.cumsum(begins)
+    return event
 
 
 def _note(artifact: Artifact, panel: Panel, compared: NDArray[np.bool_]) -> str:
     notes = []
-    if artifact.ensemble.conformal_factors is None:
-        notes.append("the band is not calibrated")
     if panel.schema.time is None:
         notes.append("without a time column it is unknown which steps the model was trained on")
     elif count := int((compared & (panel.time <= artifact.trained_until)).sum()):
@@ -235,22 +308,21 @@ def _note(artifact: Artifact, panel: Panel, compared: NDArray[np.bool_]) -> str:
     return "; ".join(notes)
 
 
-def _draw(axis: Axes, anomalies: Anomalies, series: int, channel: int) -> None:
+def _draw(axis: Axes, anomalies: Anomalies, series: int, channel: int, row: int) -> None:
     from forecaster.forecast.plots import (
         BAND,
         TRUTH,
         VALUES,
         axis_times,
         last_steps,
-        series_title,
         tidy,
     )
 
     panel = anomalies.panel
-    rows = last_steps(panel, series)
+    rows = last_steps(panel, series, row)
     time = axis_times(panel, panel.time[rows])
     values, band = panel.values[rows, channel], anomalies.band[rows, channel]
-    share = f"{100 * (anomalies.levels[1] - anomalies.levels[0]):.0f} % band"
+    share = f"{anomalies.level:g} % band"
     axis.fill_between(time, band[:, 0], band[:, 2], color=BAND, alpha=0.3, linewidth=0, label=share)
     axis.plot(time, values, color=VALUES, linewidth=1.0, label="actual")
     for number, (mark, name) in _MARKS.items():

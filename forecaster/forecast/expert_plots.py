@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from forecaster.forecast.expert_weights import ExpertWeights, Floats
+from forecaster.forecast.expert_weights import PLAIN, ExpertWeights, Floats
 from forecaster.forecast.plots import TITLE, VALUES, tidy
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ _LINE, _HEADER = 0.22, 1.5  # inches of a row of the table, and of what is above
 _WRAPPED = 165  # characters of the sentence in a line
 _HEADS = ("error at\nearlier cutoffs", "weight by\nerrors alone", "mean\nweight")
 _GROUP_HEADS = ("errors", "bias", "forecasts", "recent\nsteps", "season,\nlength")
-_COLUMNS = (0.36, 0.48, 0.56)  # right ends of the numbers, shares of the table's width
-_GROUPS = (0.6, 1.0)  # from where to where the groups of evidence are
+_COLUMNS = (0.45, 0.55, 0.62)  # right ends of the numbers, shares of the table's width
+_GROUPS = (0.65, 1.0)  # from where to where the groups of evidence are
 
 
 def height(experts: ExpertWeights) -> float:
@@ -44,7 +44,7 @@ def draw_experts(figure: FigureBase, experts: ExpertWeights, lead_name: Any) -> 
     rest = [n for n in range(len(experts.names)) if n not in shown]
     colors = [*_COLORS[: len(shown)], _OTHERS]
     figure.suptitle(fill(experts.report, _WRAPPED), fontsize=9, x=0.01, ha="left")
-    area, table = figure.subplots(1, 2, width_ratios=(1, 1.75))
+    area, table = figure.subplots(1, 2, width_ratios=(1, 2.5))
     weights = [*experts.weights.T[shown], experts.weights.T[rest].sum(axis=0)]
     _draw_area(area, np.array(weights), colors)
     lead_name(area)
@@ -94,7 +94,8 @@ def _draw_table(
     for row, line in enumerate(lines):
         middle = row + 0.5
         alone = line != rest
-        name = experts.names[line[0]] if alone else f"{len(rest)} others"
+        first = experts.names[line[0]]
+        name = f"{first}: {PLAIN[first]}" if alone else f"{len(rest)} others"
         error = (
             f"{experts.error[line[0]]:.4g}" if alone and not np.isnan(experts.error[line[0]]) else "–"
         )

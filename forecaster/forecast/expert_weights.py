@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from forecaster.config import Expert
 from forecaster.errors import number_of
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.result import Result
@@ -35,6 +36,31 @@ from forecaster.panel.panel import Panel
 from forecaster.windows.batch import Inputs
 
 Floats = NDArray[np.float64]
+PLAIN: dict[Expert, str] = {
+    "naive": "the last value",
+    "drift": "the line from first to last",
+    "long_mean": "the usual season",
+    "level_0.1": "a level that moves slowly",
+    "level_0.3": "a level that moves",
+    "level_0.8": "a level that moves fast",
+    "damped_trend": "a trend that fades",
+    "slow_trend": "a trend that lasts",
+    "fast_trend": "a trend that turns fast",
+    "theta": "half the trend",
+    "ets": "the best of four smoothings",
+    "autoregression": "the last three changes",
+    "seasonal_naive": "the last season",
+    "seasonal_mean": "the last three seasons",
+    "growing_season": "a season that grows",
+    "seasonal_drift": "the last season and its drift",
+    "second_naive": "the last longer season",
+    "second_mean": "the last three longer seasons",
+    "profile": "the usual season and longer one",
+    "tsb": "the mean of rare demand",
+    "linear": "past and known covariates",
+    "arx": "linear, and other columns",
+}
+"""Each expert in words of a planner."""
 _NAMED = 3  # of the experts, in a line
 _WORDS = {
     ERRORS: "the errors of all experts at earlier cutoffs",
@@ -58,7 +84,7 @@ class ExpertWeights(Result):
     """Of this series alone."""
     channel: int
     """Number of the channel."""
-    names: tuple[str, ...]
+    names: tuple[Expert, ...]
     """[E]"""
     weights: Floats
     """[H, E] at each lead; they sum to 1."""
@@ -116,12 +142,16 @@ class ExpertWeights(Result):
     def report(self) -> str:
         """What a planner has to know: who forecasts, and what their weights rest on."""
         first, mean = self.order[0], self.mean
-        named = [f"{self.names[n]} {100 * mean[n]:.0f} %" for n in self.order[:_NAMED] if mean[n] > 0]
+        named = [
+            f"{self.names[n]} ({PLAIN[self.names[n]]}) {100 * mean[n]:.0f} %"
+            for n in self.order[:_NAMED]
+            if mean[n] > 0.005
+        ]
         if left := int((mean > 0).sum()) - len(named):
             named.append(number_of(left, "other"))
         part = "The forecast is" if self.share == 1 else f"{100 * self.share:.0f} % of the forecast is"
         if len(self.names) == 1:
-            return f"{part} that of one expert, {self.names[0]}."
+            return f"{part} that of one expert, {self.names[0]} ({PLAIN[self.names[0]]})."
         name = self.names[first]
         group = max(GROUPS, key=lambda one: abs(mean[first] - self.without[one][first]))
         without = self.without[group][first]

@@ -214,6 +214,10 @@ def explain(
         variants = hide_each(batch.inputs, panel, place if together else None, network.config.patch)
         key = torch.from_numpy(path_keys(alone, forecast.series, forecast.cutoff, seed=0))
         importance = importance_of(ensemble, batch.inputs, variants, place, batch.target, key)
+        # Experts read cycles off the history: what hiding those of the calendar leaves the same is unknown.
+        importance = tuple(
+            one for one in importance if one.change or one.kind != "calendar" or not reason
+        )
         experts = expert_weights(ensemble, batch.inputs, forecast, place)
     maps = tuple(_map(one, model, panel.schema, place) for one in recorded)
     parts = [[one.weights for one in maps if one.part == p] for p in ("encoder", "decoder", "cross")]

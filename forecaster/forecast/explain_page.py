@@ -77,7 +77,7 @@ def plot_explanation(explanation: Explanation) -> Figure:
     experts = explanation.experts
     heights = [over_time]
     heights += [] if experts is None else [height(experts)]
-    heights += [0.7 + 0.24 * max(1, len(covariates))]
+    heights += [0.7 + 0.24 * len(covariates)] if covariates else []
     heights += [_MAP * -(-len(one.heads) // _COLUMNS) + 0.3 for one in explanation.maps]
     figure = PlainFigure(figsize=(WIDTH, sum(heights)), dpi=110, layout="constrained")
     parts: Any = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)
@@ -87,7 +87,8 @@ def plot_explanation(explanation: Explanation) -> Figure:
     _draw_time(whole, explanation)
     if experts is not None:
         draw_experts(next(rows), experts, lambda axis: _name_leads(axis, explanation))
-    _draw_bars(next(rows).subplots(), covariates)
+    if covariates:
+        _draw_bars(next(rows).subplots(), covariates)
     for below, one in zip(rows, explanation.maps, strict=True):
         below.suptitle(
             f"{_TITLES[one.part]}, layer {one.layer} ({one.kind})", fontsize=10, x=0.01, ha="left"
@@ -110,6 +111,8 @@ def _notes(explanation: Explanation) -> list[str]:
         f"Cutoff {explanation.span(length - 1, length)}; horizon of {steps - length} steps, until "
         f"{explanation.span(steps - 1, steps)}." + tokens * bool(explanation.maps)
     ]
+    if seasons := [f"{steps:,}" for steps in model.pool.seasons if steps > 1]:
+        lines.append(f"Seasons: {' and '.join(seasons)} steps.")
     if explanation.network:
         lines.append(f"{explanation.network[0].upper()}{explanation.network[1:]}.")
     if explanation.without_maps:
@@ -194,11 +197,11 @@ def _draw_bars(axis: Axes, shown: Sequence[Importance]) -> None:
     rises = ["" if one.loss is None else f" · loss {one.loss:+.3g}" for one in shown]
     texts = [f"{one.change:.3g} · {one.kind}{rise}" for one, rise in zip(shown, rises, strict=True)]
     axis.bar_label(bars, texts, padding=4, fontsize=8)
-    axis.set_xlim(0, 1.3 * max((one.change for one in shown), default=0.0) or 1.0)
+    axis.set_xlim(0, 1.3 * max(one.change for one in shown) or 1.0)
     axis.invert_yaxis()
     title = f"importance: mean change of the forecast without each covariate or cycle, {_UNIT}"
     if not any(one.change for one in shown):
-        title = "importance: no covariate or cycle of the calendar changes this forecast"
+        title = "importance: none of these changes this forecast"
         axis.set_xticks([])
         axis.spines["bottom"].set_visible(False)
     axis.set_title(title, **TITLE)

@@ -31,7 +31,7 @@ WIDTH = 11.5
 """Inches of a figure with several panels in a row: the width of a page."""
 PANELS = 6
 """Of a figure: more do not fit a screen."""
-_STEPS = 400  # of a series in a picture, the last ones: more are a black bar
+_STEPS = 400  # of a series in a picture: more are a black bar
 _HISTORY_HORIZONS = 3  # history shown, in horizons
 
 
@@ -132,9 +132,11 @@ def series_title(panel: Panel, series: int, channel: int) -> str:
     return title if len(names) > 1 or panel.n_series > 1 else names[0]
 
 
-def last_steps(panel: Panel, series: int) -> slice:
-    """Returns the rows of a series that a picture of its steps shows."""
+def last_steps(panel: Panel, series: int, around: int | None = None) -> slice:
+    """Returns the rows of a series that a picture of its steps shows: the last ones, or those around a row."""
     begin, end = int(panel.indptr[series]), int(panel.indptr[series + 1])
+    if around is not None:
+        end = min(end, max(around + _STEPS // 2, begin + _STEPS))
     return slice(max(begin, end - _STEPS), end)
 
 

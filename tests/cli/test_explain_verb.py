@@ -20,7 +20,8 @@ def test_explain_at_a_past_date_shows_the_truth(folder, shell):
     words = ["--cutoff", "2024-03-20", "--only", "a", "--channel", "sales", "--out", "a.html"]
     assert shell("explain", "plain_model", "plain.csv", *words).code == 0
     page = (folder / "a.html").read_text(encoding="utf-8")
-    assert "Cutoff 2024-03-20; horizon of 7 steps, until 2024-03-27." in page and "loss +" in page
+    assert "Cutoff 2024-03-20; horizon of 7 steps, until 2024-03-27." in page
+    assert "The table holds the truth of these steps" in page and ">actual<" in page
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -13,9 +14,10 @@ from forecast import tiny
 
 import forecaster as fc
 from forecaster.api import without_fit
+from forecaster.config import Expert
 from forecaster.forecast.card import model_card
 from forecaster.forecast.expert_plots import _shown
-from forecaster.forecast.expert_weights import ExpertWeights
+from forecaster.forecast.expert_weights import PLAIN, ExpertWeights
 from forecaster.forecast.explain_page import explanation_page
 from forecaster.model.ablation import GROUPS, weights_without
 from forecaster.windows.store import WindowStore
@@ -138,7 +140,7 @@ def test_the_page_holds_the_weights_and_what_they_rest_on():
     page = " ".join(explanation_page(found).split())
     text = page.replace("&gt;", ">")
     first = experts.names[experts.order[0]]
-    assert f"is a weighted mean of {first} {100 * experts.mean.max():.0f} %" in text
+    assert f"is a weighted mean of {first} ({PLAIN[first]}) {100 * experts.mean.max():.0f} %" in text
     for words in (
         "By errors at earlier",
         "weights of the experts at each lead",
@@ -147,7 +149,33 @@ def test_the_page_holds_the_weights_and_what_they_rest_on():
     ):
         assert words in text
     shown = [experts.names[number] for number in _shown(experts)]
-    assert 0 < len(shown) < len(experts.names) and all(name in text for name in shown)
+    assert 0 < len(shown) < len(experts.names)
+    assert all(f"{name}: {PLAIN[name]}" in text for name in shown)
+
+
+def test_each_expert_has_plain_words_of_its_own():
+    assert list(PLAIN) == list(get_args(Expert))
+    assert len({*PLAIN.values()}) == len(PLAIN) and all(PLAIN.values())
+
+
+def test_cycles_that_experts_read_off_the_history_are_not_called_unimportant():
+    table = tiny.plain(800).filter(store="a")  # with a week
+    found = fc.explain(table, 7)
+    assert "Seasons: 7 and 365 steps." in explanation_page(found)
+    assert all(one.cells for one in found.importance)
+    texts = [axis.get_title("left") for axis in found.plot().get_axes()]
+    assert not [text for text in texts if "covariate" in text or "none of these" in text]
+    # A network that reads them is measured, and so are covariates that change nothing.
+    network = deepcopy(tiny.plain_model().artifact.ensemble)
+    network.networks[0].network_weight.fill_(0.5)
+    read = fc.Forecaster(replace(tiny.plain_model().artifact, ensemble=network)).explain(
+        tiny.plain(), only="a"
+    )
+    assert {one.name for one in read.importance if one.kind == "calendar"} == {"week", "year"}
+    kept = fc.explain(table.with_columns(size=pl.lit(3.0)), 7, static=["size"])
+    assert [one.name for one in kept.importance if not one.cells] == ["size"]
+    titles = [axis.get_title("left") for axis in kept.plot().get_axes()]
+    assert "importance: none of these changes this forecast" in titles
 
 
 @pytest.mark.parametrize("horizon", [1, 2, 40])
@@ -173,7 +201,10 @@ def test_a_network_alone_has_no_experts_and_one_expert_has_all_the_weight():
     found = model.explain(tiny.plain(60), only="a")
     one = experts_of(found)
     assert one.names == ("ets",) and (one.weights == 1).all() and (one.correction == 0).all()
-    assert one.report == "The forecast is that of one expert, ets." and "ets" in explanation_page(found)
+    assert (
+        one.report == f"The forecast is that of one expert, ets ({PLAIN['ets']})."
+        and "ets" in explanation_page(found)
+    )
 
 
 def test_rows_are_keyed_as_the_table_is():

@@ -99,8 +99,8 @@ def test_a_path_of_another_library_and_a_decimal_are_taken(tmp_path):
 
     tiny.plain_model().save(Somewhere())
     assert repr(fc.load(Somewhere())) == repr(tiny.plain_model())
-    anomalies = tiny.plain_model().detect(tiny.plain(), beyond=Decimal("1.5"))
-    assert anomalies.frame.equals(tiny.plain_model().detect(tiny.plain(), beyond=1.5).frame)
+    anomalies = tiny.plain_model().detect(tiny.plain(), level=Decimal("98.5"))
+    assert anomalies.frame.equals(tiny.plain_model().detect(tiny.plain(), level=98.5).frame)
 
 
 def test_an_option_is_spelled_as_the_caller_spells_it(tmp_path, capsys, monkeypatch):
