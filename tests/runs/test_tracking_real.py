@@ -75,7 +75,7 @@ def _ui(*words):
     )
     children = []
     try:
-        address = process.stdout.readline().removeprefix("runs: ").strip()
+        address = process.stdout.readline().removeprefix("runs: ").strip().partition("/#")[0]
         for _ in range(240):
             assert process.poll() is None
             try:
