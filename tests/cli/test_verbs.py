@@ -300,3 +300,15 @@ def test_predict_without_a_single_forecast_exits_with_2_and_writes_nothing(folde
     heard = silent.with_columns(sales=pl.when(pl.col("store") == "b").then(1.0).otherwise("sales"))
     heard.write_csv("silent.csv")
     assert shell(*words).code == 0 and len(pl.read_csv("new.csv")) == 3 * 7
+
+
+@pytest.mark.parametrize("words", [["--levels", "80,95"], ["--what-if", "price*1.1"], ["--sum", "W"]])
+def test_printed_rows_are_never_cut_and_numbers_have_six_digits(folder, shell, words, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    table = tiny.shop().with_columns(sales=pl.col("sales") * 1234567.891)
+    table.write_csv("large.csv")
+    options = ["--horizon", 7, "--known", "price", "--future", "prices.csv"]
+    out = shell("predict", "large.csv", *options, *words).out
+    assert "2024-04-0" in out and "…" not in out and "e+" not in out
+    numbers = [one for one in out.split() if re.fullmatch(r"-?\d+(\.\d+)?", one)]
+    assert numbers and all(len(one.strip("-0").replace(".", "").strip("0")) <= 6 for one in numbers)
