@@ -161,20 +161,28 @@ class Screen(Console):
 
         Nothing is cut: where it is too wide, what is the same in all rows is printed once.
         """
+
+        def words(one: Any) -> str:
+            return "-" if one is None else visible(str(one))
+
         shown = {
-            name: [name, *(text(name, one) if isinstance(one, float) else str(one) for one in cells)]
+            name: [
+                words(name),
+                *(text(name, one) if isinstance(one, float) else words(one) for one in cells),
+            ]
             for name, cells in columns.items()
         }
         width = {name: max(map(len, cells)) for name, cells in shown.items()}
-        if sum(width.values()) + len(width) > self.width:
-            same = [name for name, cells in shown.items() if len({*cells[1:]}) == 1]
+        same = [name for name, cells in shown.items() if len({*cells[1:]}) == 1]
+        if same and sum(width.values()) + len(width) > self.width:
             self.print_line(" · ".join(" ".join(shown.pop(name)[:2]) for name in same))
+        sides = {
+            name: "<>"[isinstance(next(iter(cells), ""), int | float)]
+            for name, cells in columns.items()
+        }
         for row in zip(*shown.values(), strict=True):
-            padded = (
-                f"{one:{'>' if isinstance(columns[name][0], int | float) else '<'}{width[name]}}"
-                for name, one in zip(shown, row, strict=True)
-            )
-            self.print_line(" ".join(padded))
+            padded = (f"{one:{sides[name]}{width[name]}}" for name, one in zip(shown, row, strict=True))
+            self.print_line(" ".join(padded).rstrip())
 
     def print_fresh_refit(self, parent: Mapping[str, Any]) -> None:
         """Prints that a refit does not begin where the model began."""
