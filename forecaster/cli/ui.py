@@ -18,18 +18,18 @@ def ui(
     """Serve MLflow's pages on a store, to this machine alone, until Ctrl-C."""
     from forecaster.config import TrackingConfig
     from forecaster.errors import ConfigError
-    from forecaster.runs.tracking import check_store, database, tracking_uri, without_password
+    from forecaster.runs.tracking import database, last_page, tracking_uri, without_password
 
-    store = tracking_uri(TrackingConfig(uri=uri))
+    config = TrackingConfig(uri=uri)
+    store = tracking_uri(config)
     if store.startswith(("http://", "https://")):
         raise ConfigError(
             f"{without_password(store)} is a server already: open that address in a browser"
         )
-    check_store(store)
     words = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1", "--backend-store-uri", store]
     if file := database(store):
         words += ["--artifacts-destination", str(file.parent / "mlartifacts")]
-    typer.echo(f"runs: http://127.0.0.1:{port}")
+    typer.echo(f"runs: http://127.0.0.1:{port}/{last_page(config)}")
     sys.stdout.flush()
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
     os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # else 15 processes and 2 GB

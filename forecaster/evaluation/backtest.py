@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
@@ -24,10 +24,11 @@ from numpy.typing import NDArray
 from forecaster.arguments import typed
 from forecaster.config import Config
 from forecaster.errors import ConfigError, DataError, nearest
-from forecaster.evaluation.bootstrap import LEVEL, Skill, paired_skills
+from forecaster.evaluation.bootstrap import DRAWS, FEWEST_CUTOFFS, LEVEL, Skill, paired_skills
 from forecaster.evaluation.comparison import (
     MODEL,
     NAIVE,
+    better_models,
     compare_first_lead,
     compare_sums,
     compare_with_naive,
@@ -214,7 +215,7 @@ class Backtest(Result):
 
     @typed
     def skill(self, model: str = MODEL, baseline: str = NAIVE) -> Skill:
-        """1 − WQL / WQL of a baseline, with its 95 % bootstrap interval (`paired_skills`).
+        """1 − WQL / WQL of a baseline, with its 95 % bootstrap interval (`paired_skills`); NaN of too few cutoffs.
 
         Raises:
             ConfigError: no such model was scored.
@@ -246,12 +247,17 @@ class Backtest(Result):
         """The notes, and a warning where the interval of the coverage misses what is nominal by over 10 points."""
         return self.notes if self.coverage is None else (*self.notes, *self.coverage.findings())
 
+    @cached_property
+    def better(self) -> dict[str, Skill]:
+        """The models of lower WQL than "forecaster", the best first, with their skill over it."""
+        return {name: self.skill(name, MODEL) for name in better_models(self.scores)}
+
     @property
     def verdict(self) -> str:
         """One sentence: whether the model is better than seasonal naive, and who is better than the model."""
         return (
             compare_with_naive(self.scores[MODEL], self.scores[NAIVE])
-            + name_better_models(self.scores, lambda name: self.skill(name, MODEL))
+            + name_better_models(self.better)
             + self._better_fit()
             + compare_sums(self.tallies[MODEL])
             + compare_first_lead(self.tallies)
@@ -259,8 +265,7 @@ class Backtest(Result):
 
     def _better_fit(self) -> str:
         """The command that fits the best model that is better than "forecaster"; empty where none can be fitted."""
-        wql = {name: scores["WQL"] for name, scores in self.scores.items()}
-        better = sorted((name for name in wql if wql[name] < wql[MODEL]), key=wql.__getitem__)
+        better = [name for name, gain in self.better.items() if not gain.low <= 0]
         name = next(filter(fit_words, better), None)
         if name is None:
             return ""
@@ -497,22 +502,24 @@ def _combine(parts: Sequence[_Part]) -> Backtest:
 
 
 def skills_over(
-    baseline: str, forecasts: Sequence[Forecast], tallies: Mapping[str, Tally], share: float = LEVEL
+    baseline: str,
+    forecasts: Sequence[Forecast],
+    tallies: Mapping[str, Tally],
+    share: float = LEVEL,
+    loss: str = "pinball",
 ) -> dict[str, Skill]:
-    """Skill of each model over one of them in WQL, with its bootstrap interval."""
-    series, cutoff = windows_of(forecasts)
-    times, number = np.unique(cutoff, return_inverse=True)
-    owners, owner = np.unique(series, return_inverse=True)
-    shape = (len(times), len(owners))
+    """Skill of each model over one of them in a loss, of WQL by default, with its bootstrap interval."""
+    number, overlap, enough = _cutoffs_of(forecasts, tallies[baseline].windows["cells"].sum(axis=1))
+    owners, owner = np.unique(windows_of(forecasts)[0], return_inverse=True)
+    shape = (int(number.max()) + 1, len(owners))
     cell = number * shape[1] + owner
 
     def grid(one: Tally) -> Floats:
-        sums = np.bincount(cell, one.windows["pinball"].sum(axis=1), shape[0] * shape[1])
+        sums = np.bincount(cell, one.windows[loss].sum(axis=1), shape[0] * shape[1])
         return sums.reshape(shape).astype(np.float64)
 
     losses = {name: grid(one) for name, one in tallies.items()}
-    overlap = _overlap(forecasts, times[times != NO_TIME])
-    return paired_skills(losses, losses[baseline], overlap, share)
+    return paired_skills(losses, losses[baseline], overlap, share, DRAWS * enough)
 
 
 def _coverage_over(forecasts: Sequence[Forecast], tally: Tally) -> Scores:
@@ -520,26 +527,39 @@ def _coverage_over(forecasts: Sequence[Forecast], tally: Tally) -> Scores:
     bands = {float(band): f"{SHARE}coverage_{band}" for band in asked_bands(forecasts[0].columns)}
     if usual := nominal(forecasts[0].levels):
         bands |= {float(usual): "banded"}
-    times, number = np.unique(windows_of(forecasts)[1], return_inverse=True)
-    scores: Scores = {}
+    windows, scores = tally.windows, Scores()
+    cells = windows["cells"].sum(axis=1)
     for band, name in bands.items():
-        if np.isnan(tally.windows[name]).any():  # of a model without these levels
+        if np.isnan(windows[name]).any():  # of a model without these levels
             continue
-        plain, inside, cells = (
-            np.bincount(number, tally.windows[part].sum(axis=1), len(times)).astype(np.float64)
-            for part in (name, f"{name}_ties", "cells")
-        )
-        found = coverage_interval(inside, cells, _overlap(forecasts, times[times != NO_TIME]))
-        scores |= coverage_scores(band, float(ratio(plain.sum(), cells.sum())), found)
+        found = share_over_cutoffs(forecasts, windows[f"{name}_ties"].sum(axis=1), cells)
+        scores |= coverage_scores(band, float(ratio(windows[name].sum(), cells.sum())), found)
     return scores
 
 
-def _overlap(forecasts: Sequence[Forecast], times: Int64) -> int:
-    """Number of neighbouring cutoffs that forecast a common step."""
-    if len(times) < 2:
-        return 1
-    gap = int(forecasts[0].panel.calendar.steps(times[:-1], times[1:]).min())
-    return -(-forecasts[0].time.shape[1] // max(1, gap))
+def share_over_cutoffs(
+    forecasts: Sequence[Forecast], part: Floats, whole: Floats
+) -> tuple[float, float, float]:
+    """Σ part / Σ whole of windows [N], and its 90 % interval over cutoffs; NaN of too few."""
+    number, overlap, enough = _cutoffs_of(forecasts, whole)
+    parts, wholes = (np.bincount(number, one).astype(np.float64) for one in (part, whole))
+    share, *ends = coverage_interval(parts, wholes, overlap)
+    low, high = ends if enough else (np.nan, np.nan)
+    return share, low, high
+
+
+def _cutoffs_of(forecasts: Sequence[Forecast], cells: Floats) -> tuple[Int64, int, bool]:
+    """Number of the cutoff of each window, how many neighbours forecast a common step, whether there are enough.
+
+    Enough for an interval are `FEWEST_CUTOFFS` without overlap that have scored cells; cells: [N].
+    """
+    times, number = np.unique(windows_of(forecasts)[1], return_inverse=True)
+    times = times[(np.bincount(number, cells) > 0) & (times != NO_TIME)]
+    horizon, steps = forecasts[0].time.shape[1], forecasts[0].panel.calendar.steps
+    gap = steps(times[:-1], times[1:]).min(initial=horizon)
+    span = steps(times[:1], times[-1:]).sum()
+    enough = len(times) >= FEWEST_CUTOFFS and span >= (FEWEST_CUTOFFS - 1) * horizon
+    return number, -(-horizon // max(1, int(gap))), bool(enough)
 
 
 def windows_of(forecasts: Sequence[Forecast]) -> tuple[Int64, Int64]:

@@ -5,6 +5,7 @@ Axes: K cutoff · S series.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -15,6 +16,9 @@ from forecaster.evaluation.error_scales import Floats, ratio
 DRAWS = 1000
 LEVEL = 0.95
 """Share of the draws that the interval holds, unless another is asked for."""
+FEWEST_CUTOFFS = 6
+"""Without overlap, from which intervals are shown: those of fewer are far too narrow."""
+TOO_FEW = "too few cutoffs for an interval"
 
 _SEED = 20_260
 _BLOCK_CELLS = 1 << 16  # of draws and series together: what stays in the cache is ten times as fast
@@ -27,9 +31,19 @@ class Skill(NamedTuple):
     low: float
     high: float
 
+    def interval(self) -> str:
+        """Returns the interval in words."""
+        if math.isnan(self.low):
+            return TOO_FEW
+        return f"95 % interval {100 * self.low:.1f} to {100 * self.high:.1f} %"
+
 
 def paired_skills(
-    losses: Mapping[str, Floats], baseline: Floats, overlap: int = 1, share: float = LEVEL
+    losses: Mapping[str, Floats],
+    baseline: Floats,
+    overlap: int = 1,
+    share: float = LEVEL,
+    draws: int = DRAWS,
 ) -> dict[str, Skill]:
     """Skill of each model over a baseline, with its bootstrap interval; deterministic.
 
@@ -43,6 +57,7 @@ def paired_skills(
         baseline: [K, S] the same of the baseline.
         overlap: neighbouring cutoffs, rising in time, that a block holds.
         share: of the draws that the interval holds.
+        draws: 0 = no interval.
 
     >>> loss, baseline = np.array([[1.0], [1.0]]), np.array([[2.0], [2.0]])
     >>> paired_skills({"ours": loss}, baseline)["ours"]
@@ -51,7 +66,7 @@ def paired_skills(
     cutoffs, series = baseline.shape
     random = np.random.default_rng(_SEED)
     drawn: dict[str, list[Floats]] = {name: [] for name in losses}
-    left = DRAWS if cutoffs * series > 1 else 0
+    left = draws if cutoffs * series > 1 else 0
     while left:
         size = min(left, max(1, _BLOCK_CELLS // (series + cutoffs)))
         times = block_counts(random, size, cutoffs, min(overlap, cutoffs))

@@ -6,7 +6,7 @@ Axes: N window (a series at one cutoff) · H lead · C channel · Q quantile lev
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 
 import numpy as np
@@ -128,34 +128,33 @@ def fit_words(name: str) -> list[str]:
     return ["fit", "--preset", preset] if name != preset and preset in PRESETS else []
 
 
-def compare(wql: float, naive: float) -> str:
-    """Returns "beats", "matches", "loses to", or a phrase for an undefined WQL (all actuals 0)."""
-    if math.isnan(wql) or math.isnan(naive):
+def compare(model: Scores, naive: Scores) -> str:
+    """Returns "beats", "is level with", "loses to", or a phrase for an undefined WQL (all actuals 0).
+
+    Level is what the interval of the skill does not tell apart; without one the lower WQL decides.
+    """
+    wql, other = model["WQL"], naive["WQL"]
+    if math.isnan(wql) or math.isnan(other):
         return "cannot be compared (its WQL is not defined) with"
-    return "beats" if wql < naive else "matches" if wql == naive else "loses to"
+    if wql == other or model.get("skill_low", math.nan) <= 0 <= model["skill_high"]:
+        return "is level with"
+    return "beats" if wql < other else "loses to"
 
 
 def compare_with_naive(model: Scores, naive: Scores) -> str:
-    """Returns how "forecaster" compares with seasonal naive in WQL.
-
-    A loss is called a loss; a win within the bootstrap interval of 0 is not called a win.
-    """
-    word = compare(model["WQL"], naive["WQL"])
-    if word == "loses to" and naive["WQL"] == 0:
+    """Returns how "forecaster" compares with seasonal naive in WQL: what `compare` says, with its numbers."""
+    word = compare(model, naive)
+    if naive["WQL"] == 0 and word == "loses to":
         return f"loses to seasonal naive: its WQL is {model['WQL']:.4g}, that of seasonal naive 0"
-    if word not in ("beats", "loses to"):
-        return f"{word} seasonal naive"
     gain, low, high = (model[name] for name in ("skill", "skill_low", "skill_high"))
-    if low <= 0 <= high and word == "beats":
-        word = "is not significantly different from"
+    if math.isnan(gain) or gain == 0:
+        return f"{word} seasonal naive"
+    lower = gain > 0
+    interval = Skill(gain, low, high) if lower else Skill(-gain, -high, -low)
     text = (
-        f"{word} seasonal naive: its WQL is {abs(100 * gain):.1f} % {'lower' if gain > 0 else 'higher'}"
+        f"{word} seasonal naive: its WQL is {100 * interval.skill:.1f} % {'lower' if lower else 'higher'} "
+        f"({interval.interval()})"
     )
-    if not math.isnan(low):
-        bounds = (low, high) if gain > 0 else (-high, -low)
-        text += " (95 % interval {:.1f} to {:.1f} %)".format(*(100 * bound for bound in bounds))
-    if low <= 0 <= high and word == "loses to":
-        text += ", which may be chance"
     if word == "beats" and model["MASE"] > naive["MASE"]:
         # Better bands can hide worse medians.
         text += f", but its MASE is {100 * (model['MASE'] / naive['MASE'] - 1):.1f} % higher"
@@ -163,28 +162,31 @@ def compare_with_naive(model: Scores, naive: Scores) -> str:
 
 
 def better_models(scores: Mapping[str, Scores]) -> list[str]:
-    """Returns the models of lower WQL than "forecaster", beside seasonal naive, the best first."""
-    wql = {name: one["WQL"] for name, one in scores.items() if name != NAIVE}
+    """Returns the models of lower WQL than "forecaster", the best first."""
+    wql = {name: one["WQL"] for name, one in scores.items()}
     return sorted((name for name in wql if wql[name] < wql[MODEL]), key=lambda name: (wql[name], name))
 
 
-def name_better_models(scores: Mapping[str, Scores], gain: Callable[[str], Skill]) -> str:
-    """Returns which models are better than "forecaster" in WQL; empty where none is.
+def name_better_models(gains: Mapping[str, Skill]) -> str:
+    """Returns which models beside seasonal naive have a lower WQL than "forecaster", by what their intervals say.
 
     Args:
-        scores: by model, WQL.
-        gain: the skill of a model over "forecaster" with its interval.
+        gains: the skill over "forecaster" of models of lower WQL, the best first.
     """
-    better, wql = better_models(scores), scores[MODEL]["WQL"]
-    if not better:
-        return ""
-    lower = [f"{100 * (1 - scores[name]['WQL'] / wql):.1f} % lower" for name in better]
-    interval = gain(better[0])
-    if not math.isnan(interval.low):
-        lower[0] += f", 95 % interval {100 * interval.low:.1f} to {100 * interval.high:.1f} %"
-    listed = [f"{name} (WQL {text})" for name, text in zip(better, lower, strict=True)]
-    more = f" and {len(better) - _NAMED} more" if len(better) > _NAMED else ""
-    return f"; better than it: {', '.join(listed[:_NAMED])}{more}"
+    named: dict[str, list[str]] = {}
+    for name, gain in gains.items():
+        head = "better than it" if gain.low > 0 else "level with it"
+        interval = f", {gain.interval()}"
+        if math.isnan(gain.low):
+            head, interval = "of lower WQL", ""
+        if name != NAIVE:
+            text = f"{name} (WQL {100 * gain.skill:.1f} % lower{interval})"
+            named.setdefault(head, []).append(text)
+    return "".join(
+        f"; {head}: {', '.join(texts[:_NAMED])}"
+        + f" and {len(texts) - _NAMED} more" * (len(texts) > _NAMED)
+        for head, texts in named.items()
+    )
 
 
 def compare_sums(tally: Tally) -> str:
@@ -200,10 +202,10 @@ def compare_sums(tally: Tally) -> str:
 
 
 def compare_first_lead(tallies: Mapping[str, Tally]) -> str:
-    """Returns that naive is better one step ahead, where enough such forecasts are scored; else nothing."""
+    """Returns that naive errs less one step ahead, where enough such forecasts are scored; else nothing."""
     if PERSISTENCE not in tallies:
         return ""
     mine, theirs = (tallies[name].by_lead() for name in (MODEL, PERSISTENCE))
     better, enough = theirs["MAE"][0] < mine["MAE"][0], mine["cells"][0] >= _FORECASTS
-    text = f"; at lead 1 naive is better: MAE {theirs['MAE'][0]:.4g} against {mine['MAE'][0]:.4g}"
+    text = f"; at lead 1 naive has the lower MAE: {theirs['MAE'][0]:.4g} against {mine['MAE'][0]:.4g}"
     return text if better and enough else ""

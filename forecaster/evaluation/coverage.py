@@ -11,16 +11,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.evaluation.bootstrap import DRAWS, block_counts
+from forecaster.evaluation.bootstrap import DRAWS, TOO_FEW, block_counts
 from forecaster.evaluation.error_scales import Floats, ratio
 from forecaster.forecast.bands import Columns, asked_bands, further_levels
+from forecaster.forecast.card import ADVICE, FAR_OFF, off_band
 from forecaster.panel.findings import Finding
 
 LEVEL = 0.9
 """Share of the draws that the interval holds."""
 
 _USUAL = (0.1, 0.9)
-_ALLOWED = 0.1  # of the nominal coverage, from which a band is warned of: 70 – 90 % of an 80 % band
 _SEED = 20_261
 _ENDS = ("ties", "ties_low", "ties_high")
 
@@ -33,32 +33,39 @@ class Coverage(NamedTuple):
     share: float
     """Randomised over ties (`share_inside`)."""
     low: float
-    """Of the 90 % interval of `share`; NaN of fewer than two cutoffs."""
+    """Of the 90 % interval of `share`; NaN of too few cutoffs."""
     high: float
     plain: float
     """A value on the edge counts as inside."""
 
     def line(self) -> str:
         """Returns the coverage as a line of text; the plain one where it differs in what is printed."""
-        text = f"{self.band:g} % band holds {100 * self.share:.1f} %"
-        if self.low == self.low:
-            text += f" (90 % interval {100 * self.low:.1f} to {100 * self.high:.1f} %)"
+        text = f"{self.band:g} % band holds {100 * self.share:.1f} % ({self.interval()})"
         if f"{self.plain:.3f}" != f"{self.share:.3f}":
             text += f" with ties shared out, {100 * self.plain:.1f} % with each tie inside"
         return text
 
+    def interval(self) -> str:
+        """Returns the interval in words."""
+        if self.low != self.low:
+            return TOO_FEW
+        return f"90 % interval {100 * self.low:.1f} to {100 * self.high:.1f} %"
+
+    def off(self, allowed: float = FAR_OFF) -> str:
+        """Returns "narrow" or "wide" where the whole interval misses what is nominal by more than is allowed."""
+        return off_band(self.band / 100, self.low, self.high, allowed)
+
+    def advice(self) -> str:
+        """Returns what to do about a band that is off."""
+        outside = (1 - self.share) / (1 - self.band / 100)
+        return f"{outside:.1f} times as many values fall outside as should: {ADVICE[self.off(0.0)]}"
+
     def findings(self) -> tuple[Finding, ...]:
         """Returns a warning where the whole interval misses what is nominal by more than 10 points."""
-        least, most = self.band / 100 - _ALLOWED, self.band / 100 + _ALLOWED
-        if not (self.high < least or self.low > most):
+        if not (off := self.off()):
             return ()
-        narrow = self.high < least
-        text = (
-            f"{self.line()}: its whole interval lies {'below' if narrow else 'above'} "
-            f"{100 * (least if narrow else most):.0f} %, so the bands are too {'narrow' if narrow else 'wide'}"
-        )
-        advice = "see the calibration curve (--report); do not plan with these bands as they are"
-        return (Finding("warning", "coverage", text, advice),)
+        text = f"{self.line()}: the bands are too {off} by more than {100 * FAR_OFF:.0f} points"
+        return (Finding("warning", "coverage", text, f"{self.advice()}; see --report"),)
 
 
 def band_of(levels: Sequence[float]) -> tuple[int, int] | None:

@@ -42,7 +42,7 @@ DESCRIPTIONS = {
     "SQL": "scaled quantile loss: quantile loss / in-sample error of seasonal naive; all series count alike",
     "CRPS": "continuous ranked probability score of the sample paths, in data units",
     "CRPS_quantiles": "mean quantile loss, in data units: approaches the CRPS as levels grow in number",
-    "bias": "mean of forecast − actual, in data units: above 0 is too high",
+    "bias": "mean of median − actual, in data units: below 0 where a skewed quantity has its median below its mean",
     "skill": "1 − WQL / WQL of seasonal naive: above 0 is better than seasonal naive",
 }
 

@@ -123,6 +123,12 @@ def score_others(panel: Panel, rows_by_name: Mapping[str, OtherForecasts]) -> Ba
         forecast = _forecast_at(panel, rows, cutoff, levels)
         made.append({MODEL: forecast} | {other.name: other.beside(forecast) for other in others})
     backtest = replace(score_forecasts(made), notes=tuple(other.finding() for other in others))
+    if not backtest.scored and rows.cutoff.max() < panel.time.min():
+        raise DataError(
+            f"{panel.name}: expected the actuals with the history before the cutoff "
+            f"{panel.calendar.text(rows.cutoff.max())}, found none; "
+            "scales and seasonal naive come from it, so give all rows of the table"
+        )
     if not backtest.scored:
         raise DataError(
             f"{rows.name}: none of its {len(rows.series):,} rows has an actual; compare its times with the table's"

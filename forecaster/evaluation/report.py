@@ -20,7 +20,8 @@ import yaml
 from forecaster.config import TrackingConfig
 from forecaster.errors import number_of
 from forecaster.evaluation import report_charts as charts
-from forecaster.evaluation.comparison import MODEL, NAIVE, better_models, compare
+from forecaster.evaluation.bootstrap import FEWEST_CUTOFFS, Skill
+from forecaster.evaluation.comparison import MODEL, NAIVE, compare
 from forecaster.evaluation.leaderboard import Leaderboard
 from forecaster.evaluation.metrics import describe
 from forecaster.evaluation.report_data import ReportContext, ReportData, number, percent
@@ -35,9 +36,8 @@ if TYPE_CHECKING:
     from forecaster.panel.findings import Finding
 
 _VERDICTS = {"beats": ("good", "✓"), "loses to": ("bad", "✗")}
-_COVERAGE_TOLERANCE = 0.05  # what 100 independent windows cannot distinguish from chance
-_FEW_CUTOFFS = 4
-_STRONG_BIAS = 0.25  # of the mean absolute error: visible in a picture
+_COVERAGE_TOLERANCE = 0.05  # from the nominal coverage, up to which a band is trusted
+_STRONG_BIAS = 0.25  # of the sum of absolute errors: visible in a picture
 _OFF_MEDIAN = 0.1  # from the half of the actuals that should lie on either side
 _GROWTH = 1.5  # error of the last third of cutoffs relative to the first third
 _FIRST_COLUMNS = ("skill", "WQL", "MASE", "SQL", "RMSSE", "sMAPE", "MAE", "RMSE", "bias")
@@ -75,39 +75,38 @@ def render_report(backtest: Backtest) -> str:
     )
 
 
-def _trust_in_bands(data: ReportData) -> str:
-    nominal, observed = data.band
-    if not np.isfinite(observed):
+def _trust_in_bands(found: Coverage | None) -> str:
+    if found is None or not np.isfinite(found.share):
         return "No cell was scored, so nothing is known about the bands."
-    text = f"The {percent(nominal, 0)} band holds {percent(observed)} of the actuals"
-    if abs(observed - nominal) <= _COVERAGE_TOLERANCE:
-        return f"{text}: the bands can be trusted."
-    if observed < nominal:
-        return (
-            f"{text}: the bands are too narrow, so values fall outside more often than they indicate."
-        )
-    return f"{text}: the bands are too wide, so the model is more certain than they indicate."
+    text = f"The {found.band:g} % band holds {percent(found.share)} of the actuals"
+    if math.isnan(found.low):
+        return f"{text}: too few cutoffs to judge the bands."
+    if off := found.off(_COVERAGE_TOLERANCE):
+        points = 100 * abs(found.share - found.band / 100)
+        return f"{text}: the bands are too {off}, by {points:.0f} points; {found.advice()}."
+    return f"{text}: the bands can be trusted."
 
 
 def _actions(data: ReportData, word: str) -> Iterator[str]:
     backtest, ranking, context = data.backtest, data.ranking, data.context
-    scores, model = backtest.scores, backtest.scores[MODEL]
+    model, found = backtest.scores[MODEL], backtest.coverage
     if backtest.scored == 0:
         yield "Score a table with actuals after the cutoffs: no cell here has one."
         return
-    if word == "loses to":
+    judged = not math.isnan(model["skill_low"])
+    if judged and word == "loses to":
         yield (
             "Use seasonal naive instead until this is fixed: it is better here, and costs nothing. "
             "Give the model more history or known covariates, or search settings: forecaster tune."
         )
-    if word == "may match":
+    if judged and word == "is level with":
         yield (
             "The difference from seasonal naive may be chance: score more windows (--windows) to know."
         )
-    if better := better_models(scores):
-        best = better[0]
+    better = (name for name, gain in backtest.better.items() if gain.low > 0 and name != NAIVE)
+    if best := next(better, ""):
         yield (
-            f"The mark to beat is {best}: its WQL is {number(scores[best]['WQL'])}, the model's "
+            f"The mark to beat is {best}: its WQL is {number(backtest.scores[best]['WQL'])}, the model's "
             f"{number(model['WQL'])}. Search for better settings with forecaster tune, or use {best}."
         )
     if context is not None and context.validation:
@@ -115,15 +114,15 @@ def _actions(data: ReportData, word: str) -> Iterator[str]:
             "These windows selected the weights, so the scores are slightly optimistic. For honest "
             "scores: forecaster backtest MODEL DATA --report report.html."
         )
-    elif len(data.cutoffs) < _FEW_CUTOFFS:
+    elif not judged:
         scored = number_of(len(data.cutoffs), "cutoff")
-        yield f"Score more than {scored} before you trust this (--windows 8)."
-    nominal, observed = data.band
-    if np.isfinite(observed) and abs(observed - nominal) > _COVERAGE_TOLERANCE:
+        yield f"Score more than {scored}, {FEWEST_CUTOFFS} without overlap, before you judge (--windows 8)."
+    off = "" if found is None else found.off(_COVERAGE_TOLERANCE)
+    if found is not None and (off == "narrow" or found.off()):
         cure = "leave rows for conformal calibration (fit.calibration)"
         if context is not None and calibration_line(context.artifact):
             cure = "fit on rows up to date: conformal calibration held on earlier windows, not on these"
-        yield f"Do not plan with these bands as they are: see the calibration curve, and {cure}."
+        yield f"Make the bands {'wider' if off == 'narrow' else 'narrower'}: see the calibration curve, and {cure}."
     yield from _error_patterns(data)
     losing = int((ranking.skills < 0).sum())
     if word == "beats" and losing:
@@ -142,19 +141,19 @@ def _actions(data: ReportData, word: str) -> Iterator[str]:
 
 
 def _error_patterns(data: ReportData) -> Iterator[str]:
-    error = data.errors
-    bias = float(error.mean() / np.abs(error).mean()) if len(error) and np.abs(error).any() else 0.0
-    if abs(bias) > _STRONG_BIAS:
+    bias, low, high = data.over_cutoffs(data.missed, "absolute")
+    if abs(bias) > _STRONG_BIAS and (low > 0 or high < 0):
+        actuals = float(data.backtest.tallies[MODEL].windows["total"].sum())
+        means = actuals + float(data.missed.sum())
+        way = "high" if bias > 0 else "low"
         yield (
-            f"Forecasts are too {'high' if bias > 0 else 'low'} on the whole (bias {percent(abs(bias))} of "
-            "the mean absolute error): look for a level shift after the training rows, or a covariate that "
-            "explains it."
+            f"Forecasts are too {way} on the whole: their means add up to {number(means, 6)}, the actuals to "
+            f"{number(actuals, 6)}. Look for a level shift after the training rows, or a missing covariate."
         )
-    below, up_to = data.around_median
-    if below > 0.5 + _OFF_MEDIAN:
-        yield f"The median is too high: {percent(below, 0)} of the actuals lie below it, not half."
-    elif up_to < 0.5 - _OFF_MEDIAN:
-        yield f"The median is too low: {percent(up_to, 0)} of the actuals lie below it, not half."
+    for word, side, cells in (("high", "below", data.below), ("low", "above", data.above)):
+        share, least, _ = data.over_cutoffs(cells, "cells")
+        if share > 0.5 + _OFF_MEDIAN and least > 0.5:
+            yield f"The median is too {word}: {percent(share, 0)} of the actuals lie {side} it, not half."
     correlation, noise = data.autocorrelation
     if len(correlation) and correlation[0] > max(noise, 0.3):
         yield (
@@ -192,30 +191,20 @@ def verdict_section(data: ReportData) -> str:
     """The report in three lines: the verdict, the trust in the bands, and the next steps, the most urgent first."""
     backtest = data.backtest
     model, naive = backtest.scores[MODEL], backtest.scores[NAIVE]
-    word = compare(model["WQL"], naive["WQL"])
-    if model["skill_low"] <= 0 <= model["skill_high"]:
-        word = "may match"
+    word, found = compare(model, naive), backtest.coverage
     actions = list(_actions(data, word)) or [
         "No problem was found. Check the worst series before you use this model."
     ]
-    nominal, observed = data.band
     cells = backtest.scored + backtest.unscored
-    interval = f"95 % interval {percent(model['skill_low'])} to {percent(model['skill_high'])}"
-    known = np.isfinite(model["skill_low"])
+    skill = Skill(*(model[name] for name in ("skill", "skill_low", "skill_high")))
     tiles = [
-        (
-            "skill over seasonal naive",
-            percent(model["skill"]),
-            interval if known else "too few windows for an interval",
-        ),
+        ("skill over seasonal naive", percent(skill.skill), skill.interval()),
         ("MASE", number(model["MASE"], 3), f"seasonal naive {number(naive['MASE'], 3)}"),
-        (
-            f"{percent(nominal, 0)} band holds",
-            percent(observed),
-            _aim_of_band(backtest.coverage, nominal),
-        ),
         ("cells scored", f"{backtest.scored:,}", f"of {cells:,}; {backtest.unscored:,} unscored"),
     ]
+    if found is not None:
+        band, aim = f"{found.band:g} %", f"{found.interval()}, should be {found.band:g} %"
+        tiles.insert(2, (f"{band} band holds", percent(found.share), aim))
     shown = "".join(
         f"<div><span>{escape(name)}</span><strong>{escape(value)}</strong><small>{escape(note)}</small></div>"
         for name, value, note in tiles
@@ -224,16 +213,9 @@ def verdict_section(data: ReportData) -> str:
     kind, sign = _VERDICTS.get(word, ("even", "≈"))
     return (
         f'<section id="verdict" class="{kind}"><h2><span aria-hidden="true">{sign}</span> '
-        f"The model {escape(backtest.verdict)}.</h2><p>{escape(_trust_in_bands(data))}</p>"
+        f"The model {escape(backtest.verdict)}.</h2><p>{escape(_trust_in_bands(found))}</p>"
         f'<div class="tiles">{shown}</div><h3>What to do next</h3><ul>{steps}</ul></section>'
     )
-
-
-def _aim_of_band(found: Coverage | None, nominal: float) -> str:
-    aim = f"should be {percent(nominal, 0)}"
-    if found is None or not found.low <= found.high or found.band != round(100 * nominal):
-        return aim
-    return f"90 % interval {percent(found.low)} to {percent(found.high)}, {aim}"
 
 
 def _scores(backtest: Backtest) -> str:
@@ -244,7 +226,9 @@ def _scores(backtest: Backtest) -> str:
     )
     if not (isinstance(backtest, Leaderboard) and backtest.scored):
         return text + _score_table(backtest.scores)
-    picture = charts.picture(backtest.plot(), "WQL of all models, as in the table", narrow=True)
+    picture = charts.picture(
+        backtest.plot(), f"{backtest.ranked_by} of all models, as in the table", narrow=True
+    )
     ranked = {name: backtest.scores[name] for name in backtest.excess}
     every = _score_table(ranked, model_per_row=True)
     return (
@@ -257,12 +241,13 @@ def _ranking(board: Leaderboard) -> str:
     band = f"coverage_{board.tallies[MODEL].band}"
     rows = []
     for name, (excess, *bounds) in board.excess.items():
-        scores, interval = board.scores[name], f"({' to '.join(map(percent, bounds))})"
-        more = "–" if name == MODEL else f"{percent(excess)} <small>{interval}</small>"
+        scores, more = board.scores[name], "–" if name == MODEL else percent(excess)
+        if name != MODEL and not math.isnan(bounds[0]):
+            more += f" <small>({' to '.join(map(percent, bounds))})</small>"
         cells = number(scores["WQL"]), more, number(scores["MASE"], 3), percent(scores[band])
-        rows.append([escape(name), *cells, f"{board.seconds[name]:.1f}"])
+        rows.append([escape(name), *cells, number(board.seconds.get(name, math.nan), 2)])
     head = ["model", "WQL", f"over {MODEL}", "MASE", _column(band), "seconds"]
-    return f'<div class="narrow">{html_table(head, rows, "Models by WQL")}</div>'
+    return f'<div class="narrow">{html_table(head, rows, f"Models by {board.ranked_by}")}</div>'
 
 
 def _series(data: ReportData) -> str:

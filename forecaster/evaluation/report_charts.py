@@ -61,12 +61,12 @@ def skill_figure(ranking: Ranking) -> str:
 
 def lead_figure(data: ReportData) -> str:
     """Error, quantile loss, coverage and bias by lead, a line per model."""
-    nominal = data.band[0]
+    nominal = data.backtest.tallies[MODEL].band / 100
     titles = {
         "MASE": "MASE",
         "WQL": "WQL",
         f"coverage_{round(100 * nominal)}": f"share inside the {percent(nominal, 0)} band",
-        "bias": "bias, data units: above 0 is too high",
+        "bias": "bias of the median, data units",
     }
     scores = {name: one.by_lead() for name, one in data.backtest.tallies.items()}
     lead = np.arange(1, len(scores[MODEL]["cells"]) + 1)

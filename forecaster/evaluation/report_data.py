@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.evaluation.backtest import actual_of, windows_of
+from forecaster.evaluation.backtest import actual_of, share_over_cutoffs, windows_of
 from forecaster.evaluation.comparison import MODEL, NAIVE
 from forecaster.evaluation.error_scales import Floats, ratio
 from forecaster.panel.panel import NO_TIME
@@ -99,10 +99,10 @@ class ReportData:
         cutoffs: [T] distinct cutoffs, rising.
         between: [Q + 1] share of actuals up to the lowest quantile, between neighbours, above the highest.
         inside: [Q // 2] share of actuals within each symmetric pair of quantiles, the widest first.
-        around_median: share of actuals below the median, and of those up to it.
         errors: a sample of the errors.
         first: [N, C] error at lead 1; NaN = not scored.
-        band: nominal and observed coverage of the widest band, ties shared out where these are counted.
+        missed: [N] sum of mean − actual; 0 without a mean.
+        below, above: [N] cells whose actual is below the median, and above it.
     """
 
     def __init__(self, backtest: Backtest):
@@ -111,12 +111,10 @@ class ReportData:
         self.series, self.cutoff = windows_of(backtest.forecasts)
         self.cutoffs = np.unique(self.cutoff[self.cutoff != NO_TIME])
         own = backtest.tallies[MODEL]
-        scores, name = backtest.scores[MODEL], f"coverage_{own.band}"
-        self.band = own.band / 100, scores.get(f"{name}_ties", scores[name])
         self._scored = own.windows["cells"] > 0  # [N, C]
         levels = backtest.forecasts[0].levels
         between, inside = np.zeros(len(levels) + 1), np.zeros(len(levels) // 2)
-        errors, first, below = [], [], 0
+        errors, first, sums = [], [], []
         thin = max(1, backtest.scored // _ERROR_SAMPLE)
         start = 0
         for forecast in backtest.forecasts:
@@ -127,17 +125,18 @@ class ReportData:
             quantiles, actual = forecast.quantiles[mask], truth[mask][:, None]  # [scored, Q]
             reached = actual <= quantiles
             # The number of quantiles that an actual exceeds is the number of its interval.
-            below += int((truth[mask] < forecast.median[mask]).sum())
             between += np.bincount((~reached).sum(axis=1), minlength=len(between))
             inside += ((quantiles <= actual) & reached[:, ::-1])[:, : len(inside)].sum(axis=0)
             error = forecast.median - np.where(mask, truth, np.nan)
+            mean = truth if forecast.mean is None else forecast.mean
+            parts = (np.where(mask, mean - truth, 0.0), error > 0, error < 0)
+            sums.append([part.sum(axis=(1, 2)) for part in parts])
             error /= backtest.scales.mase[part, None]
             first.append(error[:, 0])
             errors.append(error[np.isfinite(error)][::thin])
         count = max(1, int(between.sum()))
         self.between, self.inside = between / count, inside / count
-        up_to = between[: levels.index(0.5) + 1].sum() / count
-        self.around_median = (below / count, up_to) if between.any() else (0.5, 0.5)
+        self.missed, self.below, self.above = np.concatenate(sums, axis=1)
         self.errors, self.first = np.concatenate(errors), np.concatenate(first)
 
     def locate(self, window: int) -> tuple[Forecast, int]:
@@ -147,6 +146,11 @@ class ReportData:
                 return forecast, window
             window -= len(forecast.series)
         raise IndexError(window)
+
+    def over_cutoffs(self, part: Floats, whole: str) -> tuple[float, float, float]:
+        """Sum of a part [N] over one of the tally, with its interval over cutoffs."""
+        windows = self.backtest.tallies[MODEL].windows
+        return share_over_cutoffs(self.backtest.forecasts, part, windows[whole].sum(axis=1))
 
     @cached_property
     def over_time(self) -> tuple[Ints, dict[str, Floats]]:

@@ -32,7 +32,6 @@ _CALIBRATION_CELLS = 1 << 23  # quantiles; more cutoffs are thinned evenly
 _LEAST_CUTOFFS = 10
 _WEIGHED_WINDOWS = 512  # an even draw, whose expert weights are averaged
 _BATCH = 128
-_UNSCORED = ("_low", "_high")  # intervals are left to backtests
 
 
 def calibrated(artifact: Artifact, panel: Panel, split: Split) -> Artifact:
@@ -98,8 +97,13 @@ def validation_scores(
         forecasts[name] = known_forecast(panel, series, cutoff, quantiles, levels)
     backtest = score_forecasts([forecasts])
     context.reporter.validation(backtest)
+    ends = ("_low", "high")  # of intervals, NaN of too few cutoffs
     scores = {
-        model: {name: score for name, score in by_name.items() if not name.endswith(_UNSCORED)}
+        model: {
+            name: by_name[name]
+            for name in by_name
+            if name[-4:] not in ends or by_name[name] == by_name[name]
+        }
         for model, by_name in backtest.scores.items()
     }
     # Identifies the windows, so that scores of two models are compared on the same ones only.

@@ -144,16 +144,17 @@ def with_factors(quantiles: Floats, factors: Floats, levels: tuple[float, ...]) 
 def quality(quantiles: Floats, actual: Floats, levels: tuple[float, ...]) -> dict[str, float]:
     """Returns the quality of quantiles over the observed cells, scaled units; NaN where there is none.
 
-    coverage: share of the truth between the outer quantiles; width: their mean distance; pinball: mean
-    loss over cells and levels.
+    coverage: share of the truth between the outer quantiles; inside: that without ties; width: their mean
+    distance; pinball: mean loss over cells and levels.
     """
     real = ~np.isnan(actual)
     if not real.any():
-        return dict.fromkeys(("coverage", "width", "pinball"), np.nan)
+        return dict.fromkeys(("coverage", "inside", "width", "pinball"), np.nan)
     found, truth = quantiles[real], actual[real]
     low, high = found[:, 0], found[:, -1]
     return {
         "coverage": float(((low <= truth) & (truth <= high)).mean()),
+        "inside": float(((low < truth) & (truth < high)).mean()),
         "width": float((high - low).mean()),
         "pinball": float(pinball(*map(torch.from_numpy, (found, truth, np.asarray(levels)))).mean()),
     }

@@ -12,6 +12,11 @@ from forecaster.errors import number_of, visible
 from forecaster.forecast.artifact import Artifact, is_forecaster
 from forecaster.model.class_network import ClassEnsemble
 
+FAR_OFF = 0.1  # from the nominal coverage, beyond which a band is warned of: 70 – 90 % of an 80 % band
+ADVICE = {
+    "narrow": "plan with a wider band",
+    "wide": "planning with it is safe, and reserves more than is needed",
+}
 _NAMED = 3  # of the experts, by weight
 
 
@@ -26,7 +31,7 @@ def model_card(artifact: Artifact[Any]) -> str:
         "# Forecast model",
         "",
         f"Forecasts {_names(schema.target)} for {artifact.horizon} steps of {schema.freq} from the "
-        f"last {read} steps.",
+        f"last {read} steps at most.",
         "",
         f"- series: {_names(schema.as_read.series) or 'one'} · layout {schema.layout}"
         + f" of each {_names(schema.relate)}" * bool(schema.relate),
@@ -94,19 +99,27 @@ def calibration_line(artifact: Artifact) -> str:
     if found is None:
         return ""
     levels = artifact.plan.model.quantile_levels
+    nominal = levels[-1] - levels[0]
     before, after = found["before"], found["after"]
     line = (
-        f"conformal calibration ({found['cutoffs']:,} cutoffs, cross-fitted): the "
-        f"{100 * (levels[-1] - levels[0]):.0f} % band covered {100 * before['coverage']:.1f} % of the "
+        f"conformal calibration ({found['cutoffs']:,} windows, cross-fitted): the "
+        f"{100 * nominal:.0f} % band covered {100 * before['coverage']:.1f} % of the "
         "truth before"
     )
+    off = off_band(nominal, after.get("inside", nominal), after["coverage"])
+    still = f"; still too {off}: {ADVICE[off]}" if off else ""
     if not found["strength"]:
-        return f"{line}; no factor improves it, the quantiles stay"
+        return f"{line}; no factor improves it, the quantiles stay{still}"
     changes = " · ".join(
         f"{name} × {after[name] / before[name]:.3f}" if before[name] else f"{name} was 0"
         for name in ("width", "pinball")
     )
-    return f"{line}, {100 * after['coverage']:.1f} % after · {changes}"
+    return f"{line}, {100 * after['coverage']:.1f} % after · {changes}{still}"
+
+
+def off_band(nominal: float, low: float, high: float, allowed: float = FAR_OFF) -> str:
+    """Returns "narrow" or "wide" where all of a coverage from low to high misses what is nominal by more."""
+    return "narrow" if high < nominal - allowed else "wide" if low > nominal + allowed else ""
 
 
 def network_line(artifact: Artifact) -> str:

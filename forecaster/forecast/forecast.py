@@ -298,7 +298,7 @@ class Forecast(Result):
         return outcome(self.panel, self.cutoff, n_series, rows, self.lost, self.findings)
 
     def wide(self) -> AnyFrame:
-        """Returns a row per time and a column per series and channel: the medians.
+        """Returns a row per time and a column per series and channel (several keys joined with "/"): the medians.
 
         Raises:
             DataError: a series has the name of the time column, or of another series.
@@ -309,19 +309,20 @@ class Forecast(Result):
         # Times may be text in the caller's format, which does not sort as time does.
         medians = self.median[:, None]
         at = np.broadcast_to(self.time[:, None, :, None], medians.shape)
-        rows = self.keyed({"forecast": medians, "\0at": at})
+        number = np.arange(medians[:, :, 0].size).reshape(len(medians), 1, 1, -1)
+        number = np.broadcast_to(number, medians.shape)
+        rows = self.keyed({"forecast": medians, "\0at": at, "\0number": number})
         keys = keys or ["channel"]
-        # Several keys make one name without escapes, as {"a","b"}.
-        names = Counter(
-            map('","'.join, rows.select(keys).unique().cast(dict.fromkeys(keys, str)).rows())
-        )
-        name, count = (names + Counter(times)).most_common(1)[0]
+        found = rows.unique("\0number", maintain_order=True).select(keys)
+        names = [*map("/".join, found.cast(dict.fromkeys(keys, str)).rows())]
+        name, count = Counter([*times, *names]).most_common(1)[0]
         if count > 1:
             raise DataError(
                 f"{self.panel.name}: wide() would have two columns '{name}': rename the "
                 + ("time column, or that series" if name in times else "keys of these series")
             )
-        wide = rows.pivot(on=keys, index=["\0at", *times], values="forecast")
+        wide = rows.pivot(on="\0number", index=["\0at", *times], values="forecast")
+        wide.columns = ["\0at", *times, *names]
         # A series may be called like a column of ids.
         original = self.panel.original
         dtypes = {name: dtype for name, dtype in original.dtypes.items() if name in times}

@@ -246,8 +246,8 @@ class _Validation(BaseModel):
 class _Calibrated(BaseModel):
     cutoffs: StrictInt
     strength: _Number
-    before: dict[Literal["coverage", "width", "pinball"], _Number] = Field(min_length=3)
-    after: dict[Literal["coverage", "width", "pinball"], _Number] = Field(min_length=3)
+    before: dict[Literal["coverage", "inside", "width", "pinball"], _Number] = Field(min_length=3)
+    after: dict[Literal["coverage", "inside", "width", "pinball"], _Number] = Field(min_length=3)
 
 
 class _Metrics(BaseModel):

@@ -76,7 +76,9 @@ class WhatIf(Result, Generic[Kind]):
             part.median if part.mean is None else part.mean for part in (self.base, self.difference)
         ]
         before, by = (float(np.nansum(cells)) for cells in points)
-        moved = f"{by:+,.6g} in all, from {before:,.6g}" if by else "no forecast changes"
+        # Six significant digits, without an exponent.
+        before, by = (float(f"{total:.6g}") for total in (before, by))
+        moved = f"{by:+,.15g} in all, from {before:,.15g}" if by else "no forecast changes"
         return f"{self.base.report}; with {', '.join(map(str, self.changes))}: {moved}"
 
     @typed

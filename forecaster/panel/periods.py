@@ -80,16 +80,16 @@ def find_periods(values: NDArray[np.float64], indptr: NDArray[np.int64]) -> tupl
     return tuple(found)
 
 
-def period_words(found: Sequence[Period], calendar: Calendar, several: bool) -> str:
-    """Returns periods for people: "7 steps (in 90 % of the series), 365.25 steps".
+def period_words(found: Sequence[Period], calendar: Calendar, of: str) -> str:
+    """Returns periods for people: "7 steps (in 90 % of the sampled series), 365.25 steps".
 
     Args:
         found: in whole steps; the one nearest to a year is a year, of 365.25 days.
         calendar: of the steps.
-        several: there is more than one series or channel.
+        of: "series" or "channels"; "" = there is one.
     """
     year = 0.0 if calendar.integer or calendar.unit in MONTHS else 365.25 * DAY / calendar.step
-    shares = [f" (in {period.share:.0%} of the series)" if several else "" for period in found]
+    shares = [f" (in {period.share:.0%} of the sampled {of})" if of else "" for period in found]
     steps = [year if abs(period.steps - year) < 1 + 0.01 * year else period.steps for period in found]
     return ", ".join(f"{count:.5g} steps{share}" for count, share in zip(steps, shares, strict=True))
 

@@ -94,7 +94,8 @@ class Screen(Console):
         values = panel.values[:, : panel.n_channels]
         found = find_periods(values, panel.indptr) if panel.regular else ()
         calendar = panel.calendar
-        repeats = period_words(found, calendar, several=panel.n_series * panel.n_channels > 1)
+        of = "channels" if panel.n_channels > 1 else "series" * (panel.n_series > 1)
+        repeats = period_words(found, calendar, of)
         season = f"{calendar.season_length} steps"
         if calendar.integer and calendar.season is None and found:
             season = f"{found[0].steps} steps, found in the data"
@@ -135,7 +136,10 @@ class Screen(Console):
         """Prints the first rows of a polars frame of forecasts: of the quantiles the outermost."""
         inner = [name for name in rows.columns if name.startswith("q0.")][1:-1]
         frame = rows.head(most).drop(inner)
-        self._print_columns(frame.to_dict(as_series=False), lambda name, value: f"{value:.6g}")
+        # Six significant digits, without an exponent.
+        self._print_columns(
+            frame.to_dict(as_series=False), lambda name, value: f"{float(f'{value:.6g}'):.15g}"
+        )
         without = f", without {len(inner)} inner quantiles" if inner else ""
         self.print_line(
             f"{frame.height:,} of {rows.height:,} rows{without}; all are written by --out FILE "
@@ -153,19 +157,32 @@ class Screen(Console):
     def _print_columns(
         self, columns: Mapping[str, Sequence[Any]], text: Callable[[str, float], str]
     ) -> None:
-        """Prints a table, if it has columns; `text` writes a fraction of a column."""
-        table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-        for name, cells in columns.items():
-            number = isinstance(next(iter(cells), ""), int | float)
-            table.add_column(cell(name), justify="right" if number else "left")
-        for row in zip(*columns.values(), strict=True):
-            words = (
-                text(name, one) if isinstance(one, float) else cell("-" if one is None else str(one))
-                for name, one in zip(columns, row, strict=True)
-            )
-            table.add_row(*words)
-        if columns:
-            self.print(table)
+        """Prints a table, if it has columns; `text` writes a fraction of a column.
+
+        Nothing is cut: where it is too wide, what is the same in all rows is printed once.
+        """
+
+        def words(one: Any) -> str:
+            return "-" if one is None else visible(str(one))
+
+        shown = {
+            name: [
+                words(name),
+                *(text(name, one) if isinstance(one, float) else words(one) for one in cells),
+            ]
+            for name, cells in columns.items()
+        }
+        width = {name: max(map(len, cells)) for name, cells in shown.items()}
+        same = [name for name, cells in shown.items() if len({*cells[1:]}) == 1]
+        if same and sum(width.values()) + len(width) > self.width:
+            self.print_line(" · ".join(" ".join(shown.pop(name)[:2]) for name in same))
+        sides = {
+            name: "<>"[isinstance(next(iter(cells), ""), int | float)]
+            for name, cells in columns.items()
+        }
+        for row in zip(*shown.values(), strict=True):
+            padded = (f"{one:{sides[name]}{width[name]}}" for name, one in zip(shown, row, strict=True))
+            self.print_line(" ".join(padded).rstrip())
 
     def print_fresh_refit(self, parent: Mapping[str, Any]) -> None:
         """Prints that a refit does not begin where the model began."""
@@ -177,8 +194,6 @@ class Screen(Console):
 
     def print_tracked(self, run: TrackedRun) -> None:
         """Prints where to see a run, or why its store does not have it, and what to do."""
-        from forecaster.runs.tracking import where_to_look
-
         if run.lost and not run.recorded:
             self.print_notice(f"not tracked: MLflow store {run.wanted}: {run.lost}")
         elif run.lost:
@@ -187,7 +202,7 @@ class Screen(Console):
                 "with: forecaster runs sync"
             )
         elif run.recorded:
-            self.print_line(f"tracked, see it with: {where_to_look(run.uri)}")
+            self.print_line(f"tracked, see it with: {run.page}")
         if run.founded and not run.lost:
             self.print_line(
                 f"runs are recorded in {run.uri.removeprefix('sqlite:///')}: MLFLOW_TRACKING_URI names another "
@@ -261,6 +276,7 @@ def cell(text: str) -> str:
 
 
 def _score(name: str, value: float) -> str:
-    formats = {"skill": ".3g", "seconds": ".1f", "excess": "+.3f", "low": "+.3f", "high": "+.3f"}
+    seconds = ".1f" if value >= 1 else ".1g"
+    formats = {"skill": ".3g", "seconds": seconds, "excess": "+.3f", "low": "+.3f", "high": "+.3f"}
     usual = ".3g" if name.startswith("coverage") else ".4g"
     return "-" if value != value else format(value, formats.get(name, usual))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from forecaster.config import FitPlan, Plan
@@ -30,10 +32,17 @@ class StageReporter(Reporter):
 
     def __init__(self, console: Screen):
         self.console = console
+        self.of_experts = 0.0
+        """Seconds of the stages that solve and weigh experts."""
 
-    def stage(self, doing: str) -> AbstractContextManager[None]:
+    @contextmanager
+    def stage(self, doing: str) -> Iterator[None]:
         """Prints a stage and its seconds, where it takes some."""
-        return self.console.stage(doing)
+        begun = time.perf_counter()
+        with self.console.stage(doing):
+            yield
+        if "experts" in doing:
+            self.of_experts += time.perf_counter() - begun
 
 
 class FitReporter(StageReporter):
@@ -67,7 +76,8 @@ def print_plan(console: Screen, panel: Panel, plan: Plan, split: Split) -> None:
     """Prints what will be trained on what."""
     text = panel.calendar.text
     model = plan.model
-    read, trained = max(model.context_length, model.pool.history_length), trains_network(plan, split)
+    read = min(panel.longest, max(model.context_length, model.pool.history_length))
+    trained = trains_network(plan, split)
     parts = [f"horizon {plan.horizon}"]
     if trained:
         parts += [
@@ -161,7 +171,7 @@ def print_scores(console: Screen, artifact: Artifact[Any]) -> None:
     if "validation" in found:
         line += f", best at {found['best_step']}" if found["steps"] else ""
         mine, naive = (found["validation"]["scores"][name] for name in (MODEL, NAIVE))
-        verdict = compare(mine["WQL"], naive["WQL"])
+        verdict = compare(mine, naive)
         skill = f" (skill {100 * mine['skill']:+.1f} %)" if naive["WQL"] > 0 else ""
         skill = ", which makes no error" if naive["WQL"] == 0 else skill
         line += (

@@ -456,6 +456,8 @@ class _Refits:
     """Number of the first cutoff that `models` serve; −1 = there are none yet."""
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     """By model, of its fits and forecasts; experts share one fit, and baselines another, which count for each."""
+    solving: float = 0.0
+    """Seconds of the last fit that chose, solved and weighed experts."""
 
     def __post_init__(self) -> None:
         if isinstance(self.model, Artifact):
@@ -534,6 +536,7 @@ class _Refits:
 
     def _fitted(self, seen: Panel, cutoff: int, config: Config) -> Artifact:
         """A request fitted to the rows up to a cutoff, nothing kept of what it chose on others."""
+        begun = time.perf_counter()
         try:
             plan, split = resolve(seen, config)
         except DataError as error:
@@ -543,27 +546,30 @@ class _Refits:
             ) from error
         bars, stages = _bars(self.console, trains_network(plan, split)), StageReporter(self.console)
         context = TrainingContext(callbacks=bars, reporter=stages, errors=False)
-        return replace(fit_panel(seen, plan, split, context), request=config)
+        resolved = time.perf_counter() - begun
+        artifact = fit_panel(seen, plan, split, context)
+        self.solving = resolved + stages.of_experts
+        return replace(artifact, request=config)
 
     def _contenders(self, seen: Panel, cutoff: int) -> dict[str, Artifact]:
         """The presets fitted to the same rows, the experts of the table, and each of them alone."""
         found: dict[str, Artifact] = {}
         with self._timed(NO_FIT):
             found[NO_FIT] = unfitted(self.panel.until(cutoff), self._defaults())
-        for name, config in (self.presets or {}).items():
-            with self._timed(name):
-                found[name] = self._fitted(seen, cutoff, config)
         before = self.seconds[EXPERTS]
-        with self._timed(EXPERTS):
-            pools = self._experts(seen, EXPERTS)
+        pools = self._experts(seen, EXPERTS)
         solved = self.seconds[EXPERTS] - before
         for pool in pools.values():
             for expert in pool.plan.model.pool.experts:
-                if expert in EXPERT_OF.values():  # a baseline
+                # A baseline, or one that forecasts as `linear` does, is a row already.
+                if expert in EXPERT_OF.values() or (expert == "arx" and not _has_drivers(pool)):
                     continue
                 if alone := pool.ensemble.experts_only(expert):
                     found[f"expert {expert}"] = replace(pool, ensemble=alone)
                     self.seconds[f"expert {expert}"] += solved
+        for name, config in (self.presets or {}).items():
+            with self._timed(name):
+                found[name] = self._fitted(seen, cutoff, config)
         return pools | found
 
     def _experts(self, seen: Panel, name: str) -> dict[str, Artifact]:
@@ -574,10 +580,11 @@ class _Refits:
         if name == RIDGE or self.config.model.experts is None:
             own = self.artifact.ensemble.experts_only("linear" if name == RIDGE else None)
             if own is not None:
+                self.seconds[name] += self.solving
                 return {name: replace(self.artifact, ensemble=own)}
         config = self._defaults(("linear",) if name == RIDGE else None)
         try:
-            with self.console.stage(f"fitting {name}"):
+            with self.console.stage(f"fitting {name}"), self._timed(name):
                 return {name: fit_experts(seen, *resolve(seen, config))}
         except ForecasterError as error:
             self.console.print_notice(f"no {name} in the table: {error}")
@@ -593,6 +600,12 @@ class _Refits:
             model=ModelConfig(experts=experts, quantile_levels=asked.model.quantile_levels),
             fit=FitConfig(validation=asked.fit.validation),
         )
+
+
+def _has_drivers(pool: Artifact) -> bool:
+    """Whether `arx` reads any column."""
+    experts = pool.ensemble.networks[0].experts
+    return experts is not None and experts.arx is not None and bool(experts.arx.used.any())
 
 
 def _verdict(artifact: Artifact[Any], backtest: Backtest | None) -> str:

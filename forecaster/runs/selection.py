@@ -9,12 +9,13 @@ import numpy as np
 from forecaster.config import Config, DataConfig, TrackingConfig, required_horizon
 from forecaster.errors import DataError
 from forecaster.evaluation.backtest import skills_over
+from forecaster.evaluation.bootstrap import FEWEST_CUTOFFS
 from forecaster.evaluation.comparison import EXPERTS, MODEL, NO_FIT, expert_of
 from forecaster.panel.panel import Panel
 from forecaster.runs.console import Screen
 from forecaster.runs.pipeline import BacktestOptions, run_backtest_pipeline
 
-_WINDOWS = 4
+_WINDOWS = FEWEST_CUTOFFS
 _SHARE = 0.9
 """Of the interval of the difference, which has to lie below 0."""
 
@@ -39,7 +40,7 @@ class Selection:
 def select(
     panel: Panel, config: Config, source: tuple[object, DataConfig, object], console: Screen
 ) -> Selection:
-    """Returns the best of the default, no fit, all experts and each alone, on four windows of the training rows.
+    """Returns the best of the default, no fit, all experts and each alone, on some windows of the training rows.
 
     Another one than the default is kept only where the 90 % interval of WQL / WQL of the default − 1 lies below 0.
 

@@ -90,10 +90,23 @@ def tracking_uri(config: TrackingConfig) -> str:
     return config.uri or os.environ.get("MLFLOW_TRACKING_URI") or local_store()
 
 
-def where_to_look(uri: str) -> str:
-    """Returns what shows the runs of a store: its address, or the command that serves it."""
+def runs_page(experiment: str) -> str:
+    """Returns where the pages of a server list the runs of an experiment; others show language models first."""
+    return f"#/experiments/{experiment}/runs?workflowType=machine_learning"
+
+
+def last_page(config: TrackingConfig) -> str:
+    """Returns the page of the experiment of the last run of a store; empty without runs."""
+    with opened_store(config) as client:
+        ids = [one.experiment_id for one in client.search_experiments()]
+        runs = client.search_runs(ids, order_by=["attributes.start_time DESC"], max_results=1)
+    return runs_page(runs[0].info.experiment_id) if runs else ""
+
+
+def where_to_look(uri: str, experiment: str = "") -> str:
+    """Returns what shows the runs of a store: the page of an experiment, or the command that serves it."""
     if uri.startswith("http"):
-        return uri
+        return f"{uri.rstrip('/')}/{runs_page(experiment)}" if experiment else uri
     # In an environment that is not activated the bare name would not be found.
     beside = Path(sys.executable).with_name("forecaster")
     command = "forecaster" if shutil.which("forecaster") or not beside.exists() else str(beside)
@@ -184,8 +197,9 @@ def experiment_id(client: MlflowClient, name: str, uri: str) -> str:
     file = database(uri)
     # MLflow's own default is relative to whatever directory a process happens to run in.
     location = None if file is None else str(file.parent / "mlartifacts")
-    tags = {NOTE: _EXPERIMENT}
-    return str(client.create_experiment(name, artifact_location=location, tags=tags))
+    made = str(client.create_experiment(name, artifact_location=location))
+    client.set_experiment_tag(made, NOTE, f"[Runs]({runs_page(made)})\n\n{_EXPERIMENT}")
+    return made
 
 
 def without_password(address: str) -> str:
@@ -203,6 +217,8 @@ class TrackedRun:
         self.uri = uri
         """The store that holds the run."""
         self.run_id = ""
+        self.page = ""
+        """Shows the run, or the command that does."""
         self.recorded = False
         """Whether the run is logged, to whichever store."""
         self.founded = False
@@ -326,6 +342,7 @@ class TrackedRun:
         self.founded = file is not None and not file.exists()
         client = self._client = self._client or connect(self.uri)
         experiment = experiment_id(client, self._experiment, self.uri)
+        self.page = where_to_look(self.uri, experiment)
         key = self._tags.get(_KEY)
         known = find_tagged(client, experiment, _KEY, key) if key else _find(client, run_id)
         if known is not None:

@@ -1,9 +1,12 @@
 """`forecaster fit`, stopped and resumed."""
 
+import re
 import signal
 from pathlib import Path
 
+import polars as pl
 import pytest
+from forecast import tiny
 
 from forecaster.model.learner import Learner
 
@@ -62,3 +65,12 @@ def test_resume_is_retired_in_one_line(shell, words):
 def test_what_a_new_fit_needs_is_asked_for(shell):
     assert shell("fit", "--out", "new").err == "error: Missing argument 'DATA'.\n"
     assert shell("fit", "shop.csv").err == "error: Missing option '--out'.\n"
+
+
+def test_a_fit_never_reads_more_steps_than_there_are(tmp_path, shell):
+    tiny.plain(40).filter(pl.col("store") == "a").write_csv(tmp_path / "one.csv")
+    words = ["--horizon", 7, "--no-tracking", "--set", "fit.steps=1", "--out", tmp_path / "model"]
+    said = " ".join(shell("fit", tmp_path / "one.csv", *words).out.split())
+    (steps,) = re.findall(r"experts? on (\d+) steps", said)
+    assert int(steps) <= 40 and "of the" not in said.partition("horizon 7")[0].partition("season")[2]
+    assert "steps at most." in (tmp_path / "model" / "card.md").read_text()

@@ -71,7 +71,8 @@ def test_fit_says_what_it_does_and_saves_a_model(folder, shell):
     assert "horizon 7 · context 28 · patches of 7 and 7 · width 16" in said
     assert re.search(r"trains on \d+ windows until 2024-0\d-\d\d, validates on \d+ windows", said)
     assert re.search(
-        r"4 steps, best at \d · validation WQL 0\.\d+ (beats|loses to) seasonal naive", said
+        r"4 steps, best at \d · validation WQL 0\.\d+ (beats|loses to|is level with) seasonal naive",
+        said,
     )
     assert "saved models/new" in said
     assert answer.err == ""
@@ -176,7 +177,7 @@ def test_backtest_writes_rows_with_the_truth_and_says_who_wins(folder, shell):
         assert re.search(rf" {name}( -?[\d.]+e?[-+\d]*){{7}} ", said), name
     assert "2 cutoffs · 42 cells scored, 0 without a truth or a forecast" in said
     assert re.search(
-        r"forecaster (beats|loses to|is not significantly different from) seasonal naive: its WQL is ",
+        r"forecaster (beats|loses to|is level with) seasonal naive: its WQL is ",
         said,
     )
     rows = pl.read_parquet("scores.parquet")
@@ -299,3 +300,15 @@ def test_predict_without_a_single_forecast_exits_with_2_and_writes_nothing(folde
     heard = silent.with_columns(sales=pl.when(pl.col("store") == "b").then(1.0).otherwise("sales"))
     heard.write_csv("silent.csv")
     assert shell(*words).code == 0 and len(pl.read_csv("new.csv")) == 3 * 7
+
+
+@pytest.mark.parametrize("words", [["--levels", "80,95"], ["--what-if", "price*1.1"], ["--sum", "W"]])
+def test_printed_rows_are_never_cut_and_numbers_have_six_digits(folder, shell, words, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    table = tiny.shop().with_columns(sales=pl.col("sales") * 1234567.891)
+    table.write_csv("large.csv")
+    options = ["--horizon", 7, "--known", "price", "--future", "prices.csv"]
+    out = shell("predict", "large.csv", *options, *words).out
+    assert "2024-04-0" in out and "…" not in out and "e+" not in out
+    numbers = [one for one in out.split() if re.fullmatch(r"-?\d+(\.\d+)?", one)]
+    assert numbers and all(len(one.strip("-0").replace(".", "").strip("0")) <= 6 for one in numbers)

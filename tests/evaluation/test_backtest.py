@@ -14,7 +14,7 @@ from forecast import tiny
 import forecaster as fc
 from forecaster.config import Config, DataConfig, ModelConfig
 from forecaster.evaluation.backtest import rolling_cutoffs, run_backtest, score_forecasts
-from forecaster.evaluation.bootstrap import Skill
+from forecaster.evaluation.bootstrap import TOO_FEW, Skill
 from forecaster.evaluation.comparison import (
     EXPERT_OF,
     MODEL,
@@ -234,7 +234,7 @@ def test_a_model_that_loses_to_seasonal_naive_is_said_to_lose():
         forecast = Predictor(tiny.plain_model().artifact).forecast_at(panel, cutoff)
         return replace(forecast, quantiles=forecast.quantiles + np.float32(50))
 
-    backtest = _scored_by(worse)
+    backtest = _scored_by(worse, windows=6)
     assert backtest.scores[MODEL]["skill"] < 0
     share = -100 * backtest.scores[MODEL]["skill"]
     mine = backtest.scores[MODEL]
@@ -252,7 +252,7 @@ def test_a_model_that_loses_to_seasonal_naive_is_said_to_lose():
         forecast = Predictor(tiny.plain_model().artifact).forecast_at(panel, cutoff)
         return replace(forecast, quantiles=np.repeat(forecast.actual[..., None], 9, axis=-1))
 
-    backtest = _scored_by(truthful)
+    backtest = _scored_by(truthful, windows=6)
     assert backtest.scores[MODEL]["WQL"] == 0.0 and backtest.scores[MODEL]["skill"] == 1.0
     said = "beats seasonal naive: its WQL is 100.0 % lower (95 % interval 100.0 to 100.0 %)"
     assert backtest.verdict == said
@@ -261,9 +261,9 @@ def test_a_model_that_loses_to_seasonal_naive_is_said_to_lose():
 @pytest.mark.parametrize(
     ("wql", "naive", "said"),
     [
-        (0.3, 0.4, "beats seasonal naive: its WQL is 25.0 % lower"),
-        (0.5, 0.4, "loses to seasonal naive: its WQL is 25.0 % higher"),
-        (0.4, 0.4, "matches seasonal naive"),
+        (0.3, 0.4, f"beats seasonal naive: its WQL is 25.0 % lower ({TOO_FEW})"),
+        (0.5, 0.4, f"loses to seasonal naive: its WQL is 25.0 % higher ({TOO_FEW})"),
+        (0.4, 0.4, "is level with seasonal naive"),
         (0.1, 0.0, "loses to seasonal naive: its WQL is 0.1, that of seasonal naive 0"),
         (np.nan, np.nan, "cannot be compared (its WQL is not defined) with seasonal naive"),
     ],
@@ -285,36 +285,57 @@ def _verdict(skill, low, high, mase=0.9):
     return compare_with_naive(mine, {"WQL": 0.4, "MASE": 1.0})
 
 
-def test_a_win_that_may_be_chance_is_not_called_one_and_a_loss_is_called_a_loss():
+def test_better_worse_and_level_follow_the_interval():
     assert _verdict(0.25, 0.1, 0.35) == (
         "beats seasonal naive: its WQL is 25.0 % lower (95 % interval 10.0 to 35.0 %)"
     )
     assert _verdict(0.05, -0.02, 0.12) == (
-        "is not significantly different from seasonal naive: its WQL is 5.0 % lower "
-        "(95 % interval -2.0 to 12.0 %)"
+        "is level with seasonal naive: its WQL is 5.0 % lower (95 % interval -2.0 to 12.0 %)"
     )
     assert _verdict(-0.05, -0.12, -0.01) == (
         "loses to seasonal naive: its WQL is 5.0 % higher (95 % interval 1.0 to 12.0 %)"
     )
     assert _verdict(-0.05, -0.12, 0.02) == (
-        "loses to seasonal naive: its WQL is 5.0 % higher (95 % interval -2.0 to 12.0 %), "
-        "which may be chance"
+        "is level with seasonal naive: its WQL is 5.0 % higher (95 % interval -2.0 to 12.0 %)"
     )
-    assert _verdict(0.25, np.nan, np.nan) == "beats seasonal naive: its WQL is 25.0 % lower"
 
 
-def test_baselines_that_are_better_than_the_model_are_named_best_first():
-    def named(**others):
-        scores = {MODEL: {"WQL": 0.3}, NAIVE: {"WQL": 0.2}}
-        scores |= {name: {"WQL": wql} for name, wql in others.items()}
-        return name_better_models(scores, lambda name: Skill(0.2, np.nan, np.nan))
+@pytest.mark.parametrize(
+    ("windows", "stride", "known"), [(6, 7, True), (5, 7, False), (8, 1, False), (36, 1, True)]
+)
+def test_below_six_cutoffs_without_overlap_there_is_no_interval(windows, stride, known):
+    panel = open_panel(tiny.plain(), DataConfig(), schema=tiny.plain_model().artifact.schema)
+    times = rolling_cutoffs(panel, windows, 7, stride)
+    made = [
+        {MODEL: one} | _baselines(panel, times[0])
+        for one in Predictor(tiny.plain_model().artifact).forecasts_at(panel, times)
+    ]
+    backtest = score_forecasts(made)
+    mine = backtest.scores[MODEL]
+    for name in ("skill_low", "skill_high", "coverage_80_ties_low", "coverage_80_ties_high"):
+        assert np.isfinite(mine[name]) == known, name
+    said = (backtest.verdict, backtest.coverage.line())
+    assert all(("% interval" in one) == known for one in said)
+    assert all((TOO_FEW in one) != known for one in said)
+    assert known or not backtest.findings
 
-    said = named(naive=0.5, drift=0.27, ridge=0.24)
-    assert said == ("; better than it: ridge (WQL 20.0 % lower), drift (WQL 10.0 % lower)")
-    said = named(naive=0.27, drift=0.28, ridge=0.24, ETS=0.29, experts=0.15)
-    assert said.endswith(
-        "experts (WQL 50.0 % lower), ridge (WQL 20.0 % lower), naive (WQL 10.0 % lower) and 2 more"
+
+def test_models_of_lower_wql_are_named_best_first_by_what_their_intervals_show():
+    few = {
+        name: Skill(gain, np.nan, np.nan)
+        for name, gain in ((NAIVE, 0.3), ("ridge", 0.2), ("drift", 0.1))
+    }
+    assert (
+        name_better_models(few) == "; of lower WQL: ridge (WQL 20.0 % lower), drift (WQL 10.0 % lower)"
     )
+    named = {"experts": Skill(0.5, 0.4, 0.6), "ridge": Skill(0.088, -0.072, 0.197)}
+    assert name_better_models(named) == (
+        "; better than it: experts (WQL 50.0 % lower, 95 % interval 40.0 to 60.0 %)"
+        "; level with it: ridge (WQL 8.8 % lower, 95 % interval -7.2 to 19.7 %)"
+    )
+    many = name_better_models({name: Skill(0.5, 0.4, 0.6) for name in "abcde"})
+    assert many.endswith("c (WQL 50.0 % lower, 95 % interval 40.0 to 60.0 %) and 2 more")
+    assert name_better_models({}) == ""
 
 
 @pytest.mark.parametrize(("cutoffs", "moved", "said"), [(34, 5, True), (33, 5, False), (34, 0, False)])
@@ -336,7 +357,7 @@ def test_a_loss_to_naive_at_lead_1_is_said_where_enough_forecasts_show_it(cutoff
         if tiny.day(100 - 7 - cutoffs) < day <= tiny.day(100 - 7)
     ]
     assert len(missed) == 3 * cutoffs and 0 < np.mean(missed) < 5
-    line = f"; at lead 1 naive is better: MAE {np.mean(missed):.4g} against 5"
+    line = f"; at lead 1 naive has the lower MAE: {np.mean(missed):.4g} against 5"
     assert verdict.endswith(line) if said else "lead 1" not in verdict
 
 
@@ -362,7 +383,7 @@ def test_medians_that_add_up_to_far_from_the_actuals_are_said_to(share, said):
 
 def test_better_bands_do_not_hide_worse_medians():
     verdict = _verdict(0.25, np.nan, np.nan, mase=1.2)
-    assert verdict == ("beats seasonal naive: its WQL is 25.0 % lower, but its MASE is 20.0 % higher")
+    assert verdict.endswith(f"25.0 % lower ({TOO_FEW}), but its MASE is 20.0 % higher")
 
 
 def test_a_truth_of_zeros_is_scored_without_a_fault():
@@ -475,7 +496,7 @@ def test_a_shorter_horizon_scores_the_first_leads_of_the_same_forecasts():
 
 
 def test_the_skill_over_any_baseline_has_an_interval():
-    backtest = _backtest()
+    backtest = tiny.plain_model().backtest(tiny.plain(), windows=7, stride=6, quiet=True)
     over = backtest.skill(MODEL, "naive")
     wql = [backtest.scores[name]["WQL"] for name in (MODEL, "naive")]
     assert over.skill == pytest.approx(1 - wql[0] / wql[1]) and over.low <= over.skill <= over.high

@@ -106,11 +106,23 @@ def test_the_interval_holds_the_true_coverage_about_as_often_as_it_says():
     assert 0.8 < held / 300 < 0.97
 
 
+def test_advice_follows_direction_and_size():
+    wide = Coverage(80, 0.87, 0.85, 0.89, 0.87)
+    assert (wide.off(0.04), wide.off(), wide.findings()) == ("wide", "", ())
+    assert "safe" in wide.advice()
+    narrow = Coverage(80, 0.5, 0.45, 0.55, 0.5)
+    assert narrow.advice() == "2.5 times as many values fall outside as should: plan with a wider band"
+    assert narrow.off() == "narrow" and narrow.advice() in narrow.findings()[0].advice
+
+
 def test_one_cutoff_has_no_interval_and_no_warning():
     share, low, high = coverage_interval(np.array([1.0, 0.0]), np.array([10.0, 0.0]))
     assert share == 0.1 and np.isnan(low) and np.isnan(high)
     one = Coverage(80, share, low, high, share)
-    assert one.findings() == () and one.line() == "80 % band holds 10.0 %"
+    assert (
+        one.findings() == ()
+        and one.line() == "80 % band holds 10.0 % (too few cutoffs for an interval)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -124,7 +136,7 @@ def test_a_warning_takes_a_whole_interval_outside_70_to_90_percent(low, high, sa
 
 
 def test_a_backtest_says_its_coverage_and_warns_of_bands_that_do_not_hold():
-    found = backtest_of(panel_of(8), noise=0.001, shift=1.0)
+    found = backtest_of(panel_of(8), windows=6, noise=0.001, shift=1.0)
     levels = found.forecasts[0].levels
     shares = [share_inside(actual_of(one), one.quantiles, levels) for one in found.forecasts]
     scored = [~np.isnan(actual_of(one)) for one in found.forecasts]

@@ -248,3 +248,13 @@ def test_a_gap_keeps_rows_before_the_cutoff_out_of_the_fit_alone(capsys):
         fc.backtest(tiny.plain(), 7, gap=-1, tracking=False)
     with pytest.raises(fc.ConfigError, match="a backtest without a fit"):
         fc.backtest(tiny.plain(), 7, gap=1, fit=False, tracking=False)
+
+
+def test_actuals_without_their_history_are_refused_with_what_is_missing():
+    first = _backtest().forecasts[0]
+    begin = first.panel.calendar.text(int(first.cutoff.max()))
+    late = tiny.plain().filter(pl.col("date") > date.fromisoformat(begin))
+    rows = _rows().filter(pl.col("cutoff") == date.fromisoformat(begin))
+    with pytest.raises(fc.DataError, match=f"with the history before the cutoff {begin}, found none"):
+        fc.score(rows, late)
+    assert fc.score(rows, tiny.plain()).scored == 21

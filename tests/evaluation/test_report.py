@@ -3,17 +3,21 @@
 import re
 from dataclasses import replace
 from functools import cache
+from statistics import NormalDist
 
 import numpy as np
 import pytest
+from evaluation import report_page
 from evaluation.report_page import Read, backtest_of, panel_of
 from forecast import tiny
 
 import forecaster as fc
 from forecaster.evaluation import report_data
+from forecaster.evaluation.backtest import score_forecasts
 from forecaster.evaluation.comparison import MODEL, NAIVE
 from forecaster.evaluation.report import render_report, verdict_section
 from forecaster.evaluation.report_data import ReportContext, ReportData
+from forecaster.forecast.forecast import known_forecast
 from forecaster.forecast.plain_figure import PlainNumbers
 from forecaster.panel.findings import Finding
 
@@ -90,7 +94,8 @@ def test_all_text_of_a_user_is_escaped():
 
 
 def test_the_numbers_are_those_of_the_backtest():
-    found, read = _with_context(), Read(_page())
+    found = replace(_with_context(), **vars(backtest_of(panel_of(), windows=6)))
+    read = Read(render_report(found))
     head, *rows = zip(*read.tables[0], strict=True)  # a column per model
     assert [row[0] for row in rows] == list(found.scores)
     for row in rows:
@@ -229,7 +234,7 @@ def test_missing_truths_and_series_that_never_vary_are_no_fault():
     ],
 )
 def test_losses_are_stated_as_plainly_as_wins(made, kind, said):
-    found = backtest_of(panel_of(8), **made)
+    found = backtest_of(panel_of(8), windows=6, **made)
     mine = _said(found)
     assert f'class="{kind}"' in mine and said in mine
     assert ("<ul><li>Use seasonal naive instead" in mine) == (kind == "bad")
@@ -238,14 +243,20 @@ def test_losses_are_stated_as_plainly_as_wins(made, kind, said):
 
 @pytest.mark.parametrize(
     ("coverage", "said"),
-    [(0.82, "can be trusted"), (0.6, "too narrow"), (0.95, "too wide"), (np.nan, "nothing is known")],
-)
-def test_bands_are_judged_by_their_coverage(coverage, said):
+    [(0.82, "can be trusted"), (0.6, "too narrow, by 20 points; 2.0 times as many"), (0.95, "too wide"),
+     (0.87, "too wide, by 7 points; planning with them is safe"), (np.nan, "nothing is known")],
+)  # fmt: skip
+def test_bands_are_judged_by_direction_and_size(coverage, said):
     found = _plain()
-    mine = found.scores[MODEL] | {"coverage_80_ties": coverage}
-    judged = _said(replace(found, scores=found.scores | {MODEL: mine}))
+    ends = {f"coverage_80_ties{end}": coverage for end in ("", "_low", "_high")}
+    judged = _said(replace(found, scores=found.scores | {MODEL: found.scores[MODEL] | ends}))
     assert said in judged
-    assert ("Do not plan with these bands" in judged) == (said.startswith("too"))
+    # What is somewhat too wide needs no cure.
+    assert ("Make the bands wider" in judged) == (coverage == 0.6)
+    assert ("Make the bands narrower" in judged) == (coverage == 0.95)
+    few = found.scores[MODEL] | {"coverage_80_ties": coverage}
+    few = _said(replace(found, scores=found.scores | {MODEL: few}))
+    assert "Make the bands" not in few and ("too few cutoffs to judge" in few) == (coverage == coverage)
 
 
 @pytest.mark.parametrize(
@@ -269,17 +280,44 @@ def test_pictures_of_large_numbers_have_no_factor_over_their_titles():
 
 
 def test_a_median_that_is_off_and_a_bias_speak_against_a_model():
-    low = _said(backtest_of(panel_of(8), noise=1.0, shift=-0.4))
-    assert "Nothing here speaks against" not in low
-    assert "too low on the whole (bias" in low and "The median is too low:" in low
+    shifted = backtest_of(panel_of(8), windows=8, noise=1.0, shift=-0.4)
+    low = _said(shifted)
+    means = sum(float(one.mean.sum()) for one in shifted.forecasts)
+    said = f"their means add up to {report_data.number(means, 6)}, the actuals to"
+    assert "too low on the whole" in low and said in low and "The median is too low:" in low
     assert "The median is" not in _said(_plain())
+    # Too few cutoffs to know.
+    assert "on the whole" not in _said(backtest_of(panel_of(8), windows=3, shift=-0.4))
+
+
+def test_a_median_below_the_mean_of_a_skewed_quantity_is_no_fault():
+    rng = np.random.default_rng(3)
+    panel = panel_of(8, 120)
+    values = rng.lognormal(2, 1.2, panel.values.shape)
+    panel, made = replace(panel, values=values), []
+    levels = [float(one) for one in report_page.LEVELS]
+    quantiles = np.exp(2 + 1.2 * np.array([NormalDist().inv_cdf(level) for level in levels]))
+    for window in range(12, 0, -1):
+        cutoff = panel.indptr[1:] - 1 - 4 * window
+        cells = np.tile(quantiles, (8, 4, 1, 1))
+        forecast = known_forecast(panel, np.arange(8), cutoff, cells, report_page.LEVELS)
+        mean = np.full(forecast.median.shape, np.exp(2 + 1.2**2 / 2))
+        made.append({MODEL: replace(forecast, mean=mean)})
+    backtest = score_forecasts(made)
+    scores = backtest.scores[MODEL]
+    assert scores["bias"] < -0.25 * scores["MAE"]
+    assert "too low" not in _said(backtest)
+
+
+def test_all_zeros_have_no_median_that_is_off():
     # A median of 0 where most actuals are: none is below it, most are not above.
     assert "The median is" not in _said(backtest_of(panel_of(8, size=0.0), noise=0.0))
 
 
 def test_calibration_is_not_advised_where_it_is_on():
     found = _with_context()
-    mine = found.scores[MODEL] | {"coverage_80_ties": 0.5}
+    ends = dict.fromkeys(("coverage_80_ties", "coverage_80_ties_low", "coverage_80_ties_high"), 0.5)
+    mine = found.scores[MODEL] | ends
     found = replace(found, scores=found.scores | {MODEL: mine})
     assert "leave rows for conformal calibration" in _said(found)
     artifact, part = found.report_context.artifact, {"coverage": 0.8, "width": 1.0, "pinball": 1.0}
@@ -293,14 +331,15 @@ def test_what_to_do_next_names_what_was_found():
     unsure = _plain().scores[MODEL] | {"skill_low": -0.1, "skill_high": 0.3}
     mine = _said(replace(_plain(), scores=_plain().scores | {MODEL: unsure}))
     assert 'class="even"' in mine and "may be chance: score more windows" in mine
-    assert "too high on the whole" in _said(backtest_of(panel_of(8), noise=0.3, shift=2.0))
-    assert "Score more than 2 cutoffs" in _said(backtest_of(panel_of(8), windows=2))
+    assert "too high on the whole" in _said(backtest_of(panel_of(8), windows=6, noise=0.3, shift=2.0))
+    assert "Score more than 2 cutoffs, 6 without overlap" in _said(backtest_of(panel_of(8), windows=2))
     assert "1 warning" in _said(_with_context())
     fitted = replace(_with_context().report_context, validation=True)
     assert "selected the weights" in _said(replace(_plain(), report_context=fitted))
-    tallies = _plain().tallies | {"ETS": _plain().tallies[NAIVE]}
-    better = _plain().scores | {"ETS": _plain().scores[NAIVE] | {"WQL": 1e-9}}
-    assert "The mark to beat is ETS" in _said(replace(_plain(), scores=better, tallies=tallies))
+    worse, best = (backtest_of(panel_of(8), windows=6, noise=noise) for noise in (2.0, 0.1))
+    tallies = worse.tallies | {"ETS": best.tallies[MODEL]}
+    better = worse.scores | {"ETS": best.scores[MODEL]}
+    assert "The mark to beat is ETS" in _said(replace(worse, scores=better, tallies=tallies))
 
 
 def test_ten_thousand_series_give_a_small_page():

@@ -84,7 +84,7 @@ def test_saving_what_was_loaded_gives_the_same_files(saved, tmp_path):
 def test_the_card_names_columns_settings_and_scores(saved):
     card = (saved / "card.md").read_text()
     for line in (
-        "Forecasts sales for 7 steps of 1d from the last 128 steps.",
+        "Forecasts sales for 7 steps of 1d from the last 128 steps at most.",
         "- series: store · layout long",
         "- known covariates: price",
         "- past covariates: visitors",

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from forecast import tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from forecaster.forecast.calibrate import (
     tail_factor,
     with_factors,
 )
+from forecaster.forecast.card import calibration_line
 from forecaster.model.tails import at_levels
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -174,3 +176,17 @@ def test_quality_is_that_of_a_loop_over_cells():
     found = quality(windows.quantiles, actual, LEVELS)
     assert found["coverage"] == np.mean(inside) and found["width"] == pytest.approx(np.mean(width))
     assert found["pinball"] == pytest.approx(np.mean(loss))
+
+
+@pytest.mark.parametrize(
+    ("coverage", "inside", "said"),
+    [(0.978, 0.975, "still too wide: planning"), (0.66, 0.66, "still too narrow: plan with a wider"),
+     (0.86, 0.86, ""), (0.98, 0.78, "")],
+)  # fmt: skip
+def test_a_band_that_calibration_leaves_far_off_is_said_to_be(coverage, inside, said):
+    part = {"coverage": coverage, "inside": inside, "width": 1.0, "pinball": 1.0}
+    found = {"cutoffs": 84, "strength": 1.0, "before": part, "after": part}
+    artifact = tiny.plain_model().artifact
+    line = calibration_line(replace(artifact, metrics=artifact.metrics | {"calibration": found}))
+    assert "(84 windows, cross-fitted)" in line
+    assert said in line if said else "still" not in line

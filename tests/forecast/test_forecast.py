@@ -259,7 +259,7 @@ def test_a_wide_forecast_of_names_that_are_one_is_refused():
         fc.DataError, match="two columns 'date': rename the time column, or that series"
     ):
         tiny.plain_model().predict(table).wide()
-    keys = {"a": ('x","y', "z"), "b": ("x", 'y","z')}
+    keys = {"a": ("x/y", "z"), "b": ("x", "y/z")}
     two = pl.concat(
         tiny.plain()
         .filter(pl.col("store") == store)
@@ -269,6 +269,18 @@ def test_a_wide_forecast_of_names_that_are_one_is_refused():
     model = fc.fit(two, 7, series=["store", "city"], config=tiny.TINY, quiet=True)
     with pytest.raises(fc.DataError, match="rename the keys of these series"):
         model.predict(two).wide()
+
+
+def test_a_wide_forecast_of_several_keys_names_series_as_everywhere():
+    places = {"a": ("east", "beer"), "b": ("east", "wine"), "c": ("west", "beer")}
+    table = tiny.plain().with_columns(
+        store=pl.col("store").replace_strict({name: place[0] for name, place in places.items()}),
+        kind=pl.col("store").replace_strict({name: place[1] for name, place in places.items()}),
+    )
+    forecast = fc.predict(table, 7, series=["store", "kind"])
+    assert forecast.wide().columns == ["date", "east/beer", "east/wine", "west/beer"]
+    assert forecast.wide().columns[1:] == forecast.panel.series_names
+    assert forecast.wide()["east/wine"].to_list() == forecast.median[1, :, 0].tolist()
 
 
 def test_a_wide_forecast_of_series_with_different_ends_leaves_empty_cells():

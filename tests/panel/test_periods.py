@@ -102,15 +102,19 @@ def test_the_hours_of_the_m4_competition_repeat_every_day():
 
 
 @pytest.mark.parametrize(
-    ("freq", "several", "words"),
+    ("freq", "of", "words"),
     [
-        ("1d", True, "7 steps (in 100% of the series), 365.25 steps (in 62% of the series)"),
-        ("1d", False, "7 steps, 365.25 steps"),
-        ("1h", False, "7 steps, 366 steps"),
-        ("1i", False, "7 steps, 366 steps"),
-        ("1mo", False, "7 steps, 366 steps"),
+        (
+            "1d",
+            "channels",
+            "7 steps (in 100% of the sampled channels), 365.25 steps (in 62% of the sampled channels)",
+        ),
+        ("1d", "", "7 steps, 365.25 steps"),
+        ("1h", "", "7 steps, 366 steps"),
+        ("1i", "", "7 steps, 366 steps"),
+        ("1mo", "", "7 steps, 366 steps"),
     ],
 )
-def test_a_share_of_periods_says_of_what_and_a_year_of_days_is_365_25(freq, several, words):
+def test_a_share_of_periods_says_of_what_and_a_year_of_days_is_365_25(freq, of, words):
     periods = [Period(7, 1.0), Period(366, 0.62)]
-    assert period_words(periods, Calendar(freq, None, freq == "1i"), several) == words
+    assert period_words(periods, Calendar(freq, None, freq == "1i"), of) == words

@@ -19,10 +19,10 @@ def _said(capsys):
 def test_a_better_model_replaces_a_default_that_five_steps_have_taught_nothing(capsys):
     model = fc.fit(tiny.plain(), **OPTIONS)
     line = _said(capsys)
-    assert " replaces the default: its WQL is " in line and "% lower on 4 windows (90 %" in line
+    assert " replaces the default: its WQL is " in line and "% lower on 6 windows (90 %" in line
     assert " s, the default in " in line
     # The same leaderboard, by hand.
-    board = fc.compare(tiny.plain(), 7, windows=4, config=OPTIONS["config"], tracking=False, quiet=True)
+    board = fc.compare(tiny.plain(), 7, windows=6, config=OPTIONS["config"], tracking=False, quiet=True)
     best = min(
         (name for name in board.scores if name != "forecaster"),
         key=lambda name: board.scores[name]["WQL"],
@@ -64,7 +64,7 @@ def test_settings_of_one_model_are_refused_beside_a_selection(given):
 def test_a_table_too_short_for_the_windows_is_refused_with_what_to_do():
     with pytest.raises(
         fc.DataError,
-        match=r"`select` compares models on 4 windows of horizon 7 .* or leave out `select`",
+        match=r"`select` compares models on 6 windows of horizon 7 .* or leave out `select`",
     ):
         fc.fit(tiny.plain(30), **OPTIONS)
 

@@ -324,7 +324,8 @@ def test_a_backtest_is_a_run_with_scores_dataset_and_picture(place, capsys):
     assert re.search(r"tracked, see it with: .*forecaster ui\n", capsys.readouterr().out)
 
 
-def test_the_address_of_a_server_is_shown_as_it_is():
-    assert where_to_look("https://runs.example.org") == "https://runs.example.org"
+def test_the_page_of_the_runs_of_a_server_is_shown():
+    page = "https://runs.example.org/#/experiments/3/runs?workflowType=machine_learning"
+    assert where_to_look("https://runs.example.org/", "3") == page
     local = where_to_look("sqlite:////data/mlflow.db")
     assert re.fullmatch(r".*forecaster ui --uri sqlite:////data/mlflow\.db", local)

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 import numpy as np
 import psutil
 import pytest
+from evaluation.browser import opened_browser
 from forecast import tiny
 from matplotlib.figure import Figure
 from mlflow.tracking import MlflowClient
@@ -27,6 +28,7 @@ pytestmark = [
     # MLflow's own use of SQLAlchemy; nothing of ours.
     pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning"),
 ]
+CHROMIUM = shutil.which("chromium")
 PROGRAM = "import sys; from forecaster.cli import main; main()"
 CONFIG = tiny.TINY | {
     "tracking": {"enabled": True},
@@ -76,10 +78,11 @@ def _ui(*words):
     children = []
     try:
         address = process.stdout.readline().removeprefix("runs: ").strip()
+        host = address.partition("/#")[0].rstrip("/")
         for _ in range(240):
             assert process.poll() is None
             try:
-                urllib.request.urlopen(f"{address}/health", timeout=1).close()
+                urllib.request.urlopen(f"{host}/health", timeout=1).close()
                 break
             except OSError:
                 time.sleep(0.5)
@@ -161,6 +164,19 @@ def test_a_server_that_dies_in_a_fit_and_in_a_sweep_gets_all_of_it_later(
 
 def test_the_server_ends_with_its_command_and_leaves_no_child(place):
     with _ui("--port", free_port()) as (process, address, children):
-        with urllib.request.urlopen(f"{address}/health", timeout=30) as answer:
+        with urllib.request.urlopen(f"{address.rstrip('/')}/health", timeout=30) as answer:
             assert answer.status == 200
         _assert_ends(process, children, signal.SIGTERM)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs the package chromium")
+def test_a_browser_without_a_past_reads_the_names_of_the_runs_at_the_printed_page(place):
+    names = ("shop-in-spring", "shop-in-autumn")
+    for name in names:
+        with open_run(TrackingConfig(), name):
+            pass
+    with _ui("--port", free_port()) as (_, address, _), opened_browser(CHROMIUM) as page:
+        page.open(address)
+        for name in names:
+            page.wait(f"document.body.innerText.includes('{name}')")
+        assert "Traces\n0" not in page.text()

@@ -8,7 +8,7 @@ import pytest
 from forecast import tiny
 
 from forecaster.config import TrackingConfig
-from forecaster.runs.tracking import open_run
+from forecaster.runs.tracking import NOTE, open_run, opened_store
 
 # MLflow's own use of SQLAlchemy; nothing of ours.
 pytestmark = [
@@ -134,3 +134,16 @@ def test_a_file_that_is_no_store_is_one_line(shell, place):
     (place / "mlflow.db").write_text("not a database")
     code, _, err = shell("runs")
     assert code == 2 and err.count("\n") == 1 and err.startswith("error: MLflow store sqlite:///")
+
+
+def test_ui_names_the_page_of_the_runs_that_were_last_recorded(shell, monkeypatch):
+    monkeypatch.setattr(os, "execv", lambda *given: None)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    assert shell("ui")[1] == "runs: http://127.0.0.1:5000/\n"
+    _fit("sales")
+    _fit("loads", experiment="energy")
+    with opened_store(TrackingConfig()) as client:
+        made = client.get_experiment_by_name("energy")
+    page = f"#/experiments/{made.experiment_id}/runs?workflowType=machine_learning"
+    assert shell("ui")[1] == f"runs: http://127.0.0.1:5000/{page}\n"
+    assert f"[Runs]({page})" in made.tags[NOTE]
