@@ -135,6 +135,8 @@ class DataConfig(Section):
     rows: one row per series. Null = wide or long, inferred."""
     relate: tuple[str, ...] = ()
     """Key columns of a long table that name a group, as store: its series (at most 50) become its channels."""
+    encoding: str | None = None
+    """Encoding of a CSV file, as cp850. Null = UTF-8, else UTF-16 by its first bytes, else Windows-1252."""
     delimiter: str | None = None
     """Delimiter of a CSV file: a character, or tab. Null = inferred."""
     decimal: Literal[".", ","] | None = None
@@ -151,6 +153,17 @@ class DataConfig(Section):
     @classmethod
     def _one_name(cls, time: object) -> object:
         return ",".join(map(str, time)) if isinstance(time, list | tuple) else time
+
+    @field_validator("encoding")
+    @classmethod
+    def _known(cls, encoding: str | None) -> str | None:
+        try:
+            "".encode(encoding or "utf-8")
+        except (LookupError, ValueError):
+            raise ValueError(
+                f"unknown encoding '{encoding}'; expected one as cp850 or utf-16"
+            ) from None
+        return encoding
 
     @field_validator("target")
     @classmethod

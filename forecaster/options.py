@@ -241,6 +241,7 @@ class DataOptions(TypedDict, total=False):
     periods: Sequence[int] | None
     layout: Literal["wide", "long", "rows"] | None
     relate: Columns
+    encoding: str | None
     delimiter: str | None
     decimal: Literal[".", ","] | None
     time_format: str | None

@@ -1,0 +1,65 @@
+"""Encodings of delimited text: what is not UTF-8 becomes UTF-8, a block at a time.
+
+UTF-16 is recognised by its first bytes. All other text that is no UTF-8 is taken for Windows-1252, which has
+the letters of Latin-1 and more, and leaves five bytes without a meaning.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forecaster.panel.findings import Finding, fault
+
+WINDOWS = "Windows-1252"
+_BLOCK = 1 << 20
+_UTF16 = {
+    rb"\xff\xfe|\xfe\xff": "UTF-16",
+    rb"[^\0]\0[^\0]\0": "UTF-16LE",
+    rb"\0[^\0]\0[^\0]": "UTF-16BE",
+}
+_CELL = re.compile(rb'(?<![^,;|\t"\r\n])[^,;|\t"\r\n]*[\x80-\xff][^,;|\t"\r\n]*')
+"""A cell with a letter beyond ASCII; it begins after a delimiter, so that no byte is looked at twice."""
+
+
+def utf16(head: bytes) -> str | None:
+    """Returns the UTF-16 that first bytes show by their mark or their zeros; None = no such text."""
+    return next((name for first, name in _UTF16.items() if re.match(first, head)), None)
+
+
+def as_utf8(data: NDArray[np.uint8], encoding: str, name: str) -> bytes:
+    """Returns the bytes of a text in UTF-8.
+
+    Raises:
+        DataError: a byte has no meaning in the encoding; names its line.
+    """
+    decoder, utf8 = codecs.getincrementaldecoder(encoding)(), io.BytesIO()
+    for start in range(0, len(data), _BLOCK):
+        block = data[start : start + _BLOCK].tobytes()
+        end = start + len(block)
+        try:
+            text = decoder.decode(block, end == len(data))
+        except UnicodeDecodeError as error:
+            line = (utf8.getvalue() + error.object[: error.start]).count(b"\n") + 1
+            at = end - len(error.object) + error.start
+            expected = f"UTF-8 or {WINDOWS}" if encoding == WINDOWS else encoding
+            found = f"the byte 0x{data[at]:02x} in line {line} (byte {at} of the file)"
+            text = f"{name}: expected {expected}, found {found}"
+            advice = "name its encoding, as --encoding cp850, or save it as UTF-8"
+            raise fault("encoding", text, advice, where=f"line {line}") from error
+        utf8.write(text.encode())
+    return utf8.getvalue()
+
+
+def encoding_note(utf8: bytes, encoding: str) -> Finding:
+    """Returns the note that a text was read in an encoding, with its first cell that shows it."""
+    cell, where = _CELL.search(utf8), ""
+    if cell is not None:
+        line = utf8.count(b"\n", 0, cell.start()) + 1
+        where = f"'{cell[0].decode().strip()[:80]}' in line {line}"
+    advice = "pass --encoding, as cp850, where that is wrong"
+    return Finding("note", "encoding", f"read as {encoding}, not UTF-8", advice, where=where)
