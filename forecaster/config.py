@@ -137,6 +137,8 @@ class DataConfig(Section):
     """Key columns of a long table that name a group, as store: its series (at most 50) become its channels."""
     encoding: str | None = None
     """Encoding of a CSV file, as cp850. Null = UTF-8, else UTF-16 by its first bytes, else Windows-1252."""
+    skip_rows: int | None = Field(None, ge=0, le=LONGEST)
+    """Lines of a CSV file before its header. Null = none."""
     delimiter: str | None = None
     """Delimiter of a CSV file: a character, or tab. Null = inferred."""
     decimal: Literal[".", ","] | None = None

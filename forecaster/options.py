@@ -242,6 +242,7 @@ class DataOptions(TypedDict, total=False):
     layout: Literal["wide", "long", "rows"] | None
     relate: Columns
     encoding: str | None
+    skip_rows: int | None
     delimiter: str | None
     decimal: Literal[".", ","] | None
     time_format: str | None

@@ -38,7 +38,7 @@ from forecaster.panel.numbers import (
     decimal_marks,
     looks_like_thousands,
 )
-from forecaster.panel.timestamps import SAMPLE, first_values, guess_formats
+from forecaster.panel.timestamps import SAMPLE, date_names, first_values, guess_formats
 
 _UNNAMED = " column_"
 """How the name of a column without one begins; no name in a file begins with a blank."""
@@ -191,7 +191,8 @@ def _find_dialect(lines: str, whole: bool, name: str, data: DataConfig, decimals
         DataError: it is empty or has no header.
         ConfigError: the declared delimiter is not one character.
     """
-    eol = "\r" if "\r" in lines and "\n" not in lines else "\n"
+    eol, skipped = "\r" if "\r" in lines and "\n" not in lines else "\n", data.skip_rows or 0
+    lines = re.sub(rf"\A(?:[^{eol}]*{eol}){{0,{skipped}}}", "", lines)
     declared = re.match(r"sep=(.)\r?\n", lines)
     if declared:
         lines = lines[declared.end() :]
@@ -204,7 +205,9 @@ def _find_dialect(lines: str, whole: bool, name: str, data: DataConfig, decimals
         candidates = (declared[1],)
     parsed = {mark: _first_rows(lines, mark, whole) for mark in candidates}
     separator = max(candidates, key=lambda mark: _fitness(parsed[mark]))
-    rows = parsed[separator]
+    if data.skip_rows is None:
+        _check_first_line(parsed[separator], name)
+    rows = [row for row in parsed[separator] if row]
     if not rows:
         raise DataError(f"{name}: expected a header and rows, found an empty file")
     width = len(rows[0])
@@ -218,16 +221,15 @@ def _find_dialect(lines: str, whole: bool, name: str, data: DataConfig, decimals
     if not marks:
         columns = zip(sample, rows[0], strict=True)
         comma = decimal_marks(c for c, title in columns if title.strip() not in ids) == {","}
-    return Dialect(separator, eol, 1 if declared else 0, comma, tuple(rows[0]), sample)
+    return Dialect(separator, eol, skipped + bool(declared), comma, tuple(rows[0]), sample)
 
 
 def _first_rows(lines: str, mark: str, whole: bool) -> list[list[str]]:
-    """Returns the first rows that are not blank, the header among them."""
+    """Returns the first rows, the header and blank ones among them."""
     rows: list[list[str]] = []
     try:
         for row in csv.reader(io.StringIO(lines, newline=""), delimiter=mark):
-            if row:
-                rows.append(row)
+            rows.append(row)
             if len(rows) > SAMPLE + 1:
                 return rows[:-1]
     except csv.Error:
@@ -238,13 +240,26 @@ def _first_rows(lines: str, mark: str, whole: bool) -> list[list[str]]:
 
 def _fitness(rows: list[list[str]]) -> tuple[float, float, int]:
     """Returns how well a delimiter explains the first rows: even rows, then plain cells, then many."""
-    width = len(rows[0]) if rows else 0
+    rows = [row for row in rows if row]
+    width = max(Counter(map(len, rows)).items(), key=lambda pair: pair[1])[0] if rows else 0
     if width < 2:
         return 0.0, 0.0, 0
     cells = [cell for row in rows[1:] for cell in row]
     even = sum(len(row) == width for row in rows) / len(rows)
     plain = sum(not cell or _VALUE.match(cell) is not None for cell in cells) / max(len(cells), 1)
     return even, plain, width
+
+
+def _check_first_line(rows: list[list[str]], name: str) -> None:
+    """Raises a DataError where a later row names more columns than the first, as below a title."""
+    filled = [sum(cell.strip() != "" for cell in row) for row in rows]
+    at = max(range(len(rows)), key=filled.__getitem__, default=0)
+    header = rows[at] if any(filled[:at]) else []
+    dates, _ = date_names(header, None)
+    if header and not any(map(_VALUE.match, {*header} - {*dates})):
+        text = f"{name}: expected a header of {filled[at]} names in the first line, found {filled[0]}"
+        advice = f"pass --skip-rows {at} if it is line {at + 1}, else --skip-rows 0"
+        raise fault("header", text, advice)
 
 
 def _check_header(header: list[str], sample: pl.DataFrame, name: str) -> None:

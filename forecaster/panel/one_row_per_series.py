@@ -1,24 +1,26 @@
 """Layout "rows": a table with one row per series, as the M4 files, becomes a long table.
 
-Columns that name a series (text at the front, or declared) come first, then the values from left to
-right, empty where the series has ended. Where the names of the value columns are dates, those are the
-times; otherwise rows are numbered. Empty cells after the last value of a series are no rows; those
-before it are missing values.
+Columns whose names are dates hold the values, and these are the times; all others name a series or are
+static. Without such names, columns that name a series (text at the front, or declared) come first, then the
+values from left to right, empty where the series has ended, and rows are numbered. Empty cells after the
+last value of a series are no rows; those before it are missing values.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 
 from forecaster.config import DataConfig
 from forecaster.errors import ConfigError
 from forecaster.panel.findings import fault, row_fault
 from forecaster.panel.frames import TEXT, Table
 from forecaster.panel.numbers import known_text
-from forecaster.panel.timestamps import guess_formats
+from forecaster.panel.timestamps import date_names
 
 _MIN_VALUE_COLUMNS = 5
 
@@ -41,8 +43,8 @@ def to_long(
     """Returns the table with one row per value, and the roles of its columns.
 
     Args:
-        series: columns that name a series; None = the first that differs in every row, or all that
-            come before the values.
+        series: columns that name a series; None = the fewest that differ in every row, text before whole
+            numbers. Of several, one may be empty: that is a name too.
         value: name of the new column.
 
     Raises:
@@ -55,28 +57,30 @@ def to_long(
             "rows are numbered"
         )
     frame = table.frame
+    dates, _ = date_names(frame.columns, data.time_format)
     front = _front(frame, (*(series or ()), *(data.static or ())))
+    if dates:
+        front = [name for name in frame.columns if name not in dates]
     values = frame.drop(front)
     if not front or not values.width:
         found = "no text" if values.width else "no values"
         text = f"{table.name}: layout rows expects text that names the series, then their values"
         advice = "name the series with --series COLUMN, or drop --layout"
         raise fault("layout", f"{text}; found {found}", advice)
-    if not series:
-        unique = (name for name in front if frame[name].is_unique().all())
-        series = next(((name,) for name in unique), tuple(front))
+    series = series or _names_of(frame.select(front).drop(data.static or ()))
     _check_unique_series(table, series)
+    if len(series) > 1:
+        frame = frame.with_columns(pl.col(series).fill_null(""))
     numbers = _numbers(table, values)
     filled = ~np.isnan(numbers)
     length = np.where(filled.any(axis=1), values.width - filled[:, ::-1].argmax(axis=1), 1)
     inside = np.arange(values.width) < length[:, None]
     row, column = np.nonzero(inside)
     long = frame.select(front)[row]
-    dated = bool(guess_formats(pl.Series(values.columns)))
-    if dated:
+    if dates:
         long = long.with_columns(pl.Series("time", values.columns)[column])
     long = long.with_columns(pl.Series(value, numbers[inside], nan_to_null=True))
-    roles = {"time": "time" if dated else "row", "series": series, "target": (value,)}
+    roles = {"time": "time" if dates else "row", "series": series, "target": (value,)}
     marks = {*table.marks.values()}
     kept = {value: marks.pop()} if len(marks) == 1 else {}
     table = replace(table, frame=long, numbers=pl.Series(row + 1), text=None, marks=kept)
@@ -96,6 +100,16 @@ def _front(frame: pl.DataFrame, declared: tuple[str, ...]) -> list[str]:
     others = (k for k, c in enumerate(rest) if c.dtype not in TEXT or c.null_count() == len(c))
     text = {column.name for column in rest[: next(others, len(rest))]}
     return [name for name in frame.columns if name in declared or name in text]
+
+
+def _names_of(front: pl.DataFrame) -> tuple[str, ...]:
+    """Returns the fewest columns that differ in every row; all that may name a series where none do."""
+    ids = [*front.select(pl.col(*TEXT)).columns, *front.select(cs.integer()).columns]
+    for size in (1, 2, 3):
+        for names in itertools.combinations(ids[:8], size):
+            if front.n_unique([*names]) == front.height:
+                return names
+    return tuple(ids)
 
 
 def _check_unique_series(table: Table, series: tuple[str, ...]) -> None:

@@ -24,7 +24,14 @@ from forecaster.panel.numbers import Decimals, as_numbers, nearly_numbers
 from forecaster.panel.one_row_per_series import has_series_rows
 from forecaster.panel.order import Order, find_order
 from forecaster.panel.schema import Names, Schema, two_roles
-from forecaster.panel.timestamps import EPOCHS, PARTS, guess_formats, integer_format, is_time_name
+from forecaster.panel.timestamps import (
+    EPOCHS,
+    PARTS,
+    date_names,
+    guess_formats,
+    integer_format,
+    is_time_name,
+)
 
 TIME_NAMES = ("date", "time", "timestamp", "datetime", "date_time", "day", "month", "period", "ds")
 COUNTED_TIME_NAMES = ("time", "date", "year", "step", "t", "timestamp", "ds")
@@ -36,6 +43,8 @@ MOST_CODES = 12
 """Different whole numbers up to which they may be codes of categories: the months of a year."""
 ROWS_PER_CODE = 10
 """Rows of each code, on average, below which there are too few to learn from."""
+_LEAST_DATES = 8
+"""Names of columns that are dates from which they are the times of rows that are series each."""
 _SAMPLE = 10_000
 _Columns = Mapping[str, pl.Series]
 _RESULTS = {"lead", "cutoff", "channel", "forecast", "mean", "status", "actual"}
@@ -200,6 +209,17 @@ def find_time(table: Table, declared: str | None) -> tuple[str | None, str]:
         "pass --time COLUMN, or --time row to number the rows"
         + (", or --layout rows where every row is a whole series" if has_series_rows(frame) else "")
     )
+
+
+def dates_without_times(table: Table, data: DataConfig) -> list[str]:
+    """Returns the names of columns that rise as dates, where no column holds times; else none."""
+    dates, rise = date_names(table.frame.columns, data.time_format)
+    if rise and len(dates) >= _LEAST_DATES:
+        try:
+            find_time(table, data.time)
+        except DataError:
+            return dates
+    return []
 
 
 def _time_facts(table: Table, time: str | None, data: DataConfig) -> tuple[bool, str | None]:

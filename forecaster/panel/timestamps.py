@@ -52,7 +52,7 @@ _DAY = r"(?P<Y>(?:1[89]|2[01])\d\d)(?P<m>0[1-9]|1[0-2])(?P<d>0[1-9]|[12]\d|3[01]
 _DIGITS: tuple[tuple[str, tuple[Mapping[str, str], ...]], ...] = (
     (_DAY, ({},)),
     (_DAY + r"(?P<H>[01]\d|2[0-3])(?P<M>[0-5]\d)(?P<S>[0-5]\d)?", ({},)),
-    (r"(?P<Y>(?:1[89]|2[01])\d\d)(?P<m>0[1-9]|1[0-2])", ({},)),
+    (r"(?P<Y>(?:1[89]|2[01])\d\d)(?P<m>0[1-9]|1[0-2])?", ({},)),
 )  # fmt: skip
 _CLOCKED = ("%H", "%-H", "%I", "%-I", "%T", "%R", "%k", "%l")
 _COMPOSED = {"%F": "%Y-%m-%d", "%T": "%H:%M:%S", "%R": "%H:%M", "%D": "%m/%d/%y", "%h": "%b"}
@@ -136,6 +136,23 @@ def guess_formats(column: pl.Series, *, digits: bool | None = None, share: float
             kept = (reading for reading in readings if not (short and reading.get("a") == "y"))
             return [_format(matches, reading) for reading in kept]
     return []
+
+
+def date_names(names: Sequence[str], time_format: str | None) -> tuple[list[str], bool]:
+    """Returns the names of columns that are dates of one format, and whether they rise.
+
+    They are most of the names with two digits in a row.
+    """
+    column = pl.Series([name for name in names if re.search(r"\d\d", name)], dtype=pl.String)
+    formats = [time_format] if time_format else guess_formats(column, digits=True, share=0.5)
+
+    def read(time_format: str) -> tuple[int, bool, list[str]]:
+        times = _cast(column, time_format)
+        dates, known = column.filter(times.is_not_null()).to_list(), times.drop_nulls()
+        return len(dates), known.is_sorted() and known.n_unique() == len(dates), dates
+
+    _, rise, dates = max(map(read, formats), default=(0, False, []))
+    return dates, rise
 
 
 def first_values(column: pl.Series) -> pl.Series:
