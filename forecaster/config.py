@@ -14,6 +14,7 @@ import reprlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
+from zoneinfo import ZoneInfo
 
 import yaml
 from pydantic import (
@@ -145,6 +146,8 @@ class DataConfig(Section):
     """Decimal mark of a CSV file. Null = inferred."""
     time_format: str | None = None
     """Format of timestamps, as %d.%m.%Y %H:%M; s, ms, us or ns for counts since 1970. Null = inferred."""
+    time_zone: str | None = None
+    """Zone of local times, as Europe/Berlin, whose clocks may change. Null = as written."""
     on_duplicates: Literal["error", "mean", "last", "sum"] = "error"
     """Rows that share series and time but differ: an error, their mean, or the last one; sum: targets are added
     up, those of copies too."""
@@ -156,16 +159,17 @@ class DataConfig(Section):
     def _one_name(cls, time: object) -> object:
         return ",".join(map(str, time)) if isinstance(time, list | tuple) else time
 
-    @field_validator("encoding")
+    @field_validator("encoding", "time_zone")
     @classmethod
-    def _known(cls, encoding: str | None) -> str | None:
+    def _known(cls, name: str | None, info: ValidationInfo) -> str | None:
+        zone = info.field_name == "time_zone"
         try:
-            "".encode(encoding or "utf-8")
-        except (LookupError, ValueError):
-            raise ValueError(
-                f"unknown encoding '{encoding}'; expected one as cp850 or utf-16"
-            ) from None
-        return encoding
+            if name is not None:
+                ZoneInfo(name) if zone else "".encode(name)
+        except (LookupError, ValueError, OSError):
+            example = "Europe/Berlin" if zone else "cp850"
+            raise ValueError(f"'{name}' is not known; expected a name as {example}") from None
+        return name
 
     @field_validator("target")
     @classmethod

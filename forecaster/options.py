@@ -246,6 +246,7 @@ class DataOptions(TypedDict, total=False):
     delimiter: str | None
     decimal: Literal[".", ","] | None
     time_format: str | None
+    time_zone: str | None
     on_duplicates: Literal["error", "mean", "last", "sum"]
     holidays: Columns | None
 

@@ -29,6 +29,7 @@ from forecaster.panel.timestamps import (
     PARTS,
     date_names,
     guess_formats,
+    instants,
     integer_format,
     is_time_name,
 )
@@ -90,6 +91,9 @@ def infer_schema(
     class_columns = () if data.label is None else (data.label,)
     declared |= {*class_columns}
     counted, time_format = _time_facts(table, time, data)
+    if counted and data.time_zone:
+        text = f"{table.name}: --time-zone {data.time_zone}: expected dates, found whole numbers"
+        raise fault("zones", text, "leave it out, or name the column of dates with --time")
     if time_format is not None:
         reason += f"; {time_format}" + (" since 1970" if time_format in EPOCHS else "")
     reasons = {} if time is None else {time: reason}
@@ -144,6 +148,8 @@ def infer_schema(
         time=time,
         time_dtype="integer" if counted else "datetime",
         time_format=time_format,
+        time_zone=data.time_zone,
+        local=data.time_zone is not None,
         series=("channel",) if melted else series,
         target=("value",) if melted else target,
         label=data.label,
@@ -260,6 +266,8 @@ def comparable_times(table: Table, time: str, data: DataConfig) -> tuple[Table, 
             return table, None
         column = table.frame[time]
     if column.dtype.is_temporal():
+        if data.time_zone and getattr(column.dtype, "time_zone", None) is None:
+            column = instants(column, data.time_zone, pl.DataFrame())
         column = column.dt.epoch("us")
     return table, None if column.null_count() else column.cast(pl.Int64)
 

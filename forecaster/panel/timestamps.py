@@ -55,6 +55,8 @@ _DIGITS: tuple[tuple[str, tuple[Mapping[str, str], ...]], ...] = (
     (r"(?P<Y>(?:1[89]|2[01])\d\d)(?P<m>0[1-9]|1[0-2])?", ({},)),
 )  # fmt: skip
 _CLOCKED = ("%H", "%-H", "%I", "%-I", "%T", "%R", "%k", "%l")
+_CHANGING = ("Europe/Berlin", "Europe/London", "Europe/Athens", "America/New_York", "Australia/Sydney")
+"""Zones of different changes of clocks."""
 _COMPOSED = {"%F": "%Y-%m-%d", "%T": "%H:%M:%S", "%R": "%H:%M", "%D": "%m/%d/%y", "%h": "%b"}
 _OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})$")
 OFFSETS = r"(Z|[+-]\d{2}:?\d{2})$"
@@ -251,6 +253,31 @@ def _local_days(
     if offset is None:
         return times, bare
     return _cast(wall + offset[0], bare + offset[0]), bare + offset[0]
+
+
+def instants(times: pl.Series, zone: str, keys: pl.DataFrame) -> pl.Series:
+    """Returns local times as those of a zone; null where its clocks skip them.
+
+    Of two rows of a series at a time that clocks show twice, the first is the earlier one where rows rise.
+
+    Args:
+        keys: of the series, a row for each time.
+    """
+    rows, number = pl.DataFrame([*keys, times.alias("\0time")]), pl.int_range(pl.len())
+    number = number.reverse() if times[0] > times[-1] else number
+    which = pl.when(number.over(rows.columns) == 0).then(pl.lit("earliest")).otherwise(pl.lit("latest"))
+    local = pl.col("\0time").cast(pl.Datetime("us"))
+    found = local.dt.replace_time_zone(zone, ambiguous=which, non_existent="null")
+    return rows.select(found).to_series()
+
+
+def changed_clock(times: pl.Series) -> str:
+    """Returns a zone whose clocks show all of these times twice, or not at all; empty = none is known."""
+
+    def changed(zone: str) -> bool:
+        return times.dt.replace_time_zone(zone, ambiguous="null", non_existent="null").is_null().all()
+
+    return next(filter(changed, _CHANGING), "")
 
 
 def check_format(time_format: str) -> None:
