@@ -162,13 +162,12 @@ class DataConfig(Section):
     @field_validator("encoding", "time_zone")
     @classmethod
     def _known(cls, name: str | None, info: ValidationInfo) -> str | None:
-        zone = info.field_name == "time_zone"
+        known: Any = ZoneInfo if info.field_name == "time_zone" else "".encode
         try:
             if name is not None:
-                ZoneInfo(name) if zone else "".encode(name)
+                known(name)
         except (LookupError, ValueError, OSError):
-            example = "Europe/Berlin" if zone else "cp850"
-            raise ValueError(f"'{name}' is not known; expected a name as {example}") from None
+            raise ValueError(f"expected a name as cp850 or Europe/Berlin, found '{name}'") from None
         return name
 
     @field_validator("target")

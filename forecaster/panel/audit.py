@@ -563,9 +563,9 @@ def _gaps(facts: Facts, other_steps: Ints) -> Iterator[Finding]:
     if gappy:
         text += f"; {gappy:,} of {panel.n_series:,} series miss more than {_GAPPY:.0%} of theirs"
     advice = "nothing to do: gaps are masked, at their true place; fill cells whose value is known"
-    if panel.schema.time_zone is None and not panel.calendar.integer:
+    if panel.schema.time_zone is None:
         skipped = panel.time[facts.longest_at[:, :channels][missing > 0]]
-        if zone := changed_clock(pl.Series(skipped).cast(pl.Datetime("us"))):
+        if zone := changed_clock(pl.Series(skipped)):
             text += f", where clocks change, as in {zone}"
             advice += f"; pass --time-zone {zone} if times are local"
     severity: Severity = "warning" if gappy else "note"

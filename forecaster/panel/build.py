@@ -224,7 +224,7 @@ def _in_long_form(table: Table, data: DataConfig, schema: Schema | None) -> tupl
     target = known.target or ("value",)
     if known.layout != "rows" or (schema is not None and set(target) <= set(table.frame.columns)):
         return table, data
-    return to_long(table, data, known.series, target[0])
+    return to_long(table, data, known.series, known.static or (), target[0])
 
 
 def joined(

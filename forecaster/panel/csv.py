@@ -205,11 +205,11 @@ def _find_dialect(lines: str, whole: bool, name: str, data: DataConfig, decimals
         candidates = (declared[1],)
     parsed = {mark: _first_rows(lines, mark, whole) for mark in candidates}
     separator = max(candidates, key=lambda mark: _fitness(parsed[mark]))
-    if data.skip_rows is None:
-        _check_first_line(parsed[separator], name)
     rows = [row for row in parsed[separator] if row]
     if not rows:
         raise DataError(f"{name}: expected a header and rows, found an empty file")
+    if data.skip_rows is None:
+        _check_first_line(parsed[separator], name)
     width = len(rows[0])
     cells = [(row + [""] * width)[:width] for row in rows[1:]]
     sample = pl.DataFrame(
@@ -241,22 +241,20 @@ def _first_rows(lines: str, mark: str, whole: bool) -> list[list[str]]:
 def _fitness(rows: list[list[str]]) -> tuple[float, float, int]:
     """Returns how well a delimiter explains the first rows: even rows, then plain cells, then many."""
     rows = [row for row in rows if row]
-    width = max(Counter(map(len, rows)).items(), key=lambda pair: pair[1])[0] if rows else 0
+    ((width, even),) = Counter(map(len, rows)).most_common(1) or [(0, 0)]
     if width < 2:
         return 0.0, 0.0, 0
     cells = [cell for row in rows[1:] for cell in row]
-    even = sum(len(row) == width for row in rows) / len(rows)
     plain = sum(not cell or _VALUE.match(cell) is not None for cell in cells) / max(len(cells), 1)
-    return even, plain, width
+    return even / len(rows), plain, width
 
 
 def _check_first_line(rows: list[list[str]], name: str) -> None:
     """Raises a DataError where a later row names more columns than the first, as below a title."""
-    filled = [sum(cell.strip() != "" for cell in row) for row in rows]
-    at = max(range(len(rows)), key=filled.__getitem__, default=0)
-    header = rows[at] if any(filled[:at]) else []
-    dates, _ = date_names(header, None)
-    if header and not any(map(_VALUE.match, {*header} - {*dates})):
+    filled = [sum(map(bool, map(str.strip, row))) for row in rows]
+    at = filled.index(max(filled))
+    others = {*rows[at]}.difference(date_names(rows[at], None))
+    if any(filled[:at]) and not any(map(_VALUE.match, others)):
         text = f"{name}: expected a header of {filled[at]} names in the first line, found {filled[0]}"
         advice = f"pass --skip-rows {at} if it is line {at + 1}, else --skip-rows 0"
         raise fault("header", text, advice)

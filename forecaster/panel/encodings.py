@@ -40,17 +40,14 @@ def as_utf8(data: NDArray[np.uint8], encoding: str, name: str) -> bytes:
     decoder, utf8 = codecs.getincrementaldecoder(encoding)(), io.BytesIO()
     for start in range(0, len(data), _BLOCK):
         block = data[start : start + _BLOCK].tobytes()
-        end = start + len(block)
         try:
-            text = decoder.decode(block, end == len(data))
+            text = decoder.decode(block, start + _BLOCK >= len(data))
         except UnicodeDecodeError as error:
-            line = (utf8.getvalue() + error.object[: error.start]).count(b"\n") + 1
-            at = end - len(error.object) + error.start
-            expected = f"UTF-8 or {WINDOWS}" if encoding == WINDOWS else encoding
-            found = f"the byte 0x{data[at]:02x} in line {line} (byte {at} of the file)"
-            text = f"{name}: expected {expected}, found {found}"
+            before = utf8.getvalue() + error.object[: error.start]
+            where, byte = _line(before), error.object[error.start]
+            text = f"{name}: expected {encoding}, found the byte 0x{byte:02x} in {where}"
             advice = "name its encoding, as --encoding cp850, or save it as UTF-8"
-            raise fault("encoding", text, advice, where=f"line {line}") from error
+            raise fault("encoding", text, advice, where=where) from error
         utf8.write(text.encode())
     return utf8.getvalue()
 
@@ -59,7 +56,11 @@ def encoding_note(utf8: bytes, encoding: str) -> Finding:
     """Returns the note that a text was read in an encoding, with its first cell that shows it."""
     cell, where = _CELL.search(utf8), ""
     if cell is not None:
-        line = utf8.count(b"\n", 0, cell.start()) + 1
-        where = f"'{cell[0].decode().strip()[:80]}' in line {line}"
+        where = f"'{cell[0].decode().strip()[:80]}' in {_line(utf8[: cell.start()])}"
     advice = "pass --encoding, as cp850, where that is wrong"
     return Finding("note", "encoding", f"read as {encoding}, not UTF-8", advice, where=where)
+
+
+def _line(before: bytes) -> str:
+    count = before.count(b"\n") + 1
+    return f"line {count}"

@@ -20,7 +20,8 @@ from forecaster.errors import ConfigError
 from forecaster.panel.findings import fault, row_fault
 from forecaster.panel.frames import TEXT, Table
 from forecaster.panel.numbers import known_text
-from forecaster.panel.timestamps import date_names
+from forecaster.panel.schema import Names
+from forecaster.panel.timestamps import date_names, guess_formats
 
 _MIN_VALUE_COLUMNS = 5
 
@@ -38,13 +39,14 @@ def has_series_rows(frame: pl.DataFrame) -> bool:
 
 
 def to_long(
-    table: Table, data: DataConfig, series: tuple[str, ...] | None, value: str
+    table: Table, data: DataConfig, series: Names | None, static: Names, value: str
 ) -> tuple[Table, DataConfig]:
     """Returns the table with one row per value, and the roles of its columns.
 
     Args:
         series: columns that name a series; None = the fewest that differ in every row, text before whole
             numbers. Of several, one may be empty: that is a name too.
+        static: declared columns.
         value: name of the new column.
 
     Raises:
@@ -57,8 +59,8 @@ def to_long(
             "rows are numbered"
         )
     frame = table.frame
-    dates, _ = date_names(frame.columns, data.time_format)
-    front = _front(frame, (*(series or ()), *(data.static or ())))
+    dates = date_names(frame.columns, data.time_format)
+    front = _front(frame, (*(series or ()), *static))
     if dates:
         front = [name for name in frame.columns if name not in dates]
     values = frame.drop(front)
@@ -67,7 +69,12 @@ def to_long(
         text = f"{table.name}: layout rows expects text that names the series, then their values"
         advice = "name the series with --series COLUMN, or drop --layout"
         raise fault("layout", f"{text}; found {found}", advice)
-    series = series or _names_of(frame.select(front).drop(data.static or ()))
+    if not series:
+        others = frame.select(front).drop(static)
+        ids = [*others.select(pl.col(*TEXT)).columns, *others.select(cs.integer()).columns]
+        sets = (names for size in (1, 2, 3) for names in itertools.combinations(ids, size))
+        unique = (names for names in sets if not others.select(names).is_duplicated().any())
+        series = next(unique, tuple(ids))
     _check_unique_series(table, series)
     if len(series) > 1:
         frame = frame.with_columns(pl.col(series).fill_null(""))
@@ -76,11 +83,12 @@ def to_long(
     length = np.where(filled.any(axis=1), values.width - filled[:, ::-1].argmax(axis=1), 1)
     inside = np.arange(values.width) < length[:, None]
     row, column = np.nonzero(inside)
+    dated = bool(dates or guess_formats(pl.Series(values.columns)))
     long = frame.select(front)[row]
-    if dates:
+    if dated:
         long = long.with_columns(pl.Series("time", values.columns)[column])
     long = long.with_columns(pl.Series(value, numbers[inside], nan_to_null=True))
-    roles = {"time": "time" if dates else "row", "series": series, "target": (value,)}
+    roles = {"time": "time" if dated else "row", "series": series, "target": (value,)}
     marks = {*table.marks.values()}
     kept = {value: marks.pop()} if len(marks) == 1 else {}
     table = replace(table, frame=long, numbers=pl.Series(row + 1), text=None, marks=kept)
@@ -100,16 +108,6 @@ def _front(frame: pl.DataFrame, declared: tuple[str, ...]) -> list[str]:
     others = (k for k, c in enumerate(rest) if c.dtype not in TEXT or c.null_count() == len(c))
     text = {column.name for column in rest[: next(others, len(rest))]}
     return [name for name in frame.columns if name in declared or name in text]
-
-
-def _names_of(front: pl.DataFrame) -> tuple[str, ...]:
-    """Returns the fewest columns that differ in every row; all that may name a series where none do."""
-    ids = [*front.select(pl.col(*TEXT)).columns, *front.select(cs.integer()).columns]
-    for size in (1, 2, 3):
-        for names in itertools.combinations(ids[:8], size):
-            if front.n_unique([*names]) == front.height:
-                return names
-    return tuple(ids)
 
 
 def _check_unique_series(table: Table, series: tuple[str, ...]) -> None:

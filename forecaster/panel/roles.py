@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -44,8 +45,6 @@ MOST_CODES = 12
 """Different whole numbers up to which they may be codes of categories: the months of a year."""
 ROWS_PER_CODE = 10
 """Rows of each code, on average, below which there are too few to learn from."""
-_LEAST_DATES = 8
-"""Names of columns that are dates from which they are the times of rows that are series each."""
 _SAMPLE = 10_000
 _Columns = Mapping[str, pl.Series]
 _RESULTS = {"lead", "cutoff", "channel", "forecast", "mean", "status", "actual"}
@@ -219,13 +218,12 @@ def find_time(table: Table, declared: str | None) -> tuple[str | None, str]:
 
 def dates_without_times(table: Table, data: DataConfig) -> list[str]:
     """Returns the names of columns that rise as dates, where no column holds times; else none."""
-    dates, rise = date_names(table.frame.columns, data.time_format)
-    if rise and len(dates) >= _LEAST_DATES:
-        try:
+    dates = date_names(table.frame.columns, data.time_format)
+    if dates:
+        with suppress(DataError):
             find_time(table, data.time)
-        except DataError:
-            return dates
-    return []
+            return []
+    return dates
 
 
 def _time_facts(table: Table, time: str | None, data: DataConfig) -> tuple[bool, str | None]:
@@ -266,8 +264,8 @@ def comparable_times(table: Table, time: str, data: DataConfig) -> tuple[Table, 
             return table, None
         column = table.frame[time]
     if column.dtype.is_temporal():
-        if data.time_zone and getattr(column.dtype, "time_zone", None) is None:
-            column = instants(column, data.time_zone, pl.DataFrame())
+        if data.time_zone:
+            column = instants(column, data.time_zone)
         column = column.dt.epoch("us")
     return table, None if column.null_count() else column.cast(pl.Int64)
 

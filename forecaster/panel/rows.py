@@ -256,8 +256,16 @@ def read_times(
         if zone is not None or time_format in EPOCHS:
             text = f"{where}: expected times of clocks in {schema.time_zone}, found {column[0]}"
             raise fault("zones", text, "leave out --time-zone, or write local times", where=schema.time)
-        zone = schema.time_zone
-        table, column = _instants(table, schema, column, where)
+        by = [
+            name for name in (*schema.key_columns, "cutoff", "channel") if name in table.frame.columns
+        ]
+        local, zone = column, schema.time_zone
+        column = instants(local, str(zone), table.frame.select(by).drop(schema.time, strict=False))
+        if (skipped := column.is_null()).any():
+            expected, advice = f"times that clocks in {zone} show", "delete the row"
+            raise row_fault(
+                "zones", where, expected, local.cast(pl.String), skipped, advice, table.place
+            )
     if same_clock and schema.time_zone != zone:
         names = [f"time zone {name}" if name else "no time zone" for name in (schema.time_zone, zone)]
         text = f"{where}: expected {names[0]}, found {names[1]}"
@@ -267,26 +275,6 @@ def read_times(
     times = column.dt.epoch("us").alias(TIME)
     schema = replace(schema, time_dtype=dtype, time_unit=unit, time_zone=zone, time_format=time_format)
     return table, schema, times
-
-
-def _instants(table: Table, schema: Schema, column: pl.Series, where: str) -> tuple[Table, pl.Series]:
-    """Returns the table without empty rows at times that clocks skip, and its local times with their zone."""
-    frame = table.frame
-    by = [n for n in (*schema.key_columns, "cutoff", "channel") if n in frame and n != schema.time]
-    found = instants(column, str(schema.time_zone), frame.select(by))
-    if found.null_count():
-        cells = frame.drop(*by, str(schema.time))
-        kept = cells.select(pl.any_horizontal(pl.all().is_not_null())).to_series() | found.is_not_null()
-        if (bad := found.is_null() & kept).any():
-            expected, advice = (
-                f"times of clocks in {schema.time_zone}",
-                "delete the row, or empty its cells",
-            )
-            raise row_fault("zones", where, expected, column.cast(pl.String), bad, advice, table.place)
-        numbers = pl.Series(range(1, len(kept) + 1)) if table.numbers is None else table.numbers
-        found, numbers = found.filter(kept), numbers.filter(kept)
-        table = replace(table, frame=frame.filter(kept), numbers=numbers, text=None)
-    return table, found
 
 
 def _check_key(table: Table, key: str) -> None:
@@ -348,12 +336,12 @@ class _RowSource:
         return str((stamp if written is None else write_times(stamp, written.time_format))[0])
 
     def missing_keys(self, repeats: pl.Series) -> str:
-        """Returns the advice for rows that repeat in an hour that clocks show twice, or differ in further columns."""
+        """Returns the advice for rows that repeat where clocks change, or that differ in other columns."""
         rows = self.table.frame[repeats.explode().unique().sort()]
         keys = [name for name in self.keys.columns if name in rows.columns]
         used = [*keys, *([self.schema.time] if self.schema.time in rows.columns else [])]
-        times = rows.select(used[len(keys) :]).select(pl.col(pl.Datetime(time_zone=None)))
-        if times.width and not self.schema.local and (zone := changed_clock(times.to_series())):
+        local = len(used) > len(keys) and self.schema.time_zone is None
+        if local and (zone := changed_clock(rows[used[-1]])):
             return (
                 f"it looks like local time where clocks change, as in {zone}: pass --time-zone {zone}"
             )

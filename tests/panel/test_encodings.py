@@ -76,9 +76,9 @@ def test_a_declared_encoding_holds_without_a_note(path):
     table = read_table(path("cp850", FRAME.rename({"€": "y"}).head(1)), DataConfig(encoding="cp850"))
     assert table.frame.row(0) == ("2024-01-01", "Köln", 1.5) and not table.notes
     assert read_table(path("utf-32"), DataConfig(encoding="utf-32")).frame.equals(FRAME)
-    with pytest.raises(DataError, match=r"expected utf-8, found the byte 0xf6 in line 1 \(byte 6 of"):
+    with pytest.raises(DataError, match=r"expected utf-8, found the byte 0xf6 in line 1;"):
         open_panel(path("cp1252"), DataConfig(encoding="utf-8"))
-    with pytest.raises((ConfigError, ValueError), match="unknown encoding 'rot13'"):
+    with pytest.raises((ConfigError, ValueError), match="found 'rot13'"):
         DataConfig(encoding="rot13")
 
 
@@ -103,6 +103,6 @@ def test_the_line_of_a_byte_without_a_meaning_is_named_in_any_block(monkeypatch,
     monkeypatch.setattr(encodings, "_BLOCK", block)
     text = b"day,y\n" * 6
     data = text[:at] + b"\x81" + text[at:]
-    where = rf"a.csv: expected UTF-8 or Windows-1252, found the byte 0x81 in line {at // 6 + 1} \(byte {at} "
+    where = f"a.csv: expected Windows-1252, found the byte 0x81 in line {at // 6 + 1};"
     with pytest.raises(DataError, match=where):
         encodings.as_utf8(csv._bytes(data), encodings.WINDOWS, "a.csv")
