@@ -16,6 +16,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 
 from forecaster.config import DataConfig
 from forecaster.errors import ConfigError, DataError
-from forecaster.panel.encodings import WINDOWS, as_utf8, encoding_note, utf16
+from forecaster.panel.encodings import UTF16, WINDOWS, as_utf8, encoding_note
 from forecaster.panel.findings import Finding, fault, row_fault
 from forecaster.panel.numbers import (
     PADDED,
@@ -121,23 +122,20 @@ def _in_utf8(
 
     A pass that finds text to be UTF-8 would take longer than some reads: only where one fails is it tested.
     """
-    encoding = data.encoding or utf16(first_bytes(content, 4))
+    mark = UTF16.match(first_bytes(content, 4))
+    encoding = data.encoding or (mark and mark.lastgroup)
     if encoding is None:
         try:
             return read(content), []
         except (DataError, UnicodeDecodeError, pl.exceptions.ComputeError):
-            if b"\0" in first_bytes(content, _HEAD) or _is_utf8(content):
+            with suppress(DataError):
+                as_utf8(_bytes(content), "UTF-8", name)
+                encoding = "UTF-8"
+            if encoding or b"\0" in first_bytes(content, _HEAD):
                 raise
         encoding = WINDOWS
     utf8 = as_utf8(_bytes(content), encoding, name)
     return read(utf8), [] if data.encoding else [encoding_note(utf8, encoding)]
-
-
-def _is_utf8(content: Path | bytes) -> bool:
-    try:
-        return bool(as_utf8(_bytes(content), "UTF-8", ""))
-    except DataError:
-        return False
 
 
 def _opened(content: Path | bytes, name: str, data: DataConfig, decimals: Decimals) -> Dialect:
@@ -145,9 +143,9 @@ def _opened(content: Path | bytes, name: str, data: DataConfig, decimals: Decima
     # A character cut off at the end of the first bytes is not a fault.
     lines = codecs.getincrementaldecoder("utf-8-sig")().decode(head, final=len(head) < _HEAD)
     if "\0" in lines:
-        text = f"{name}: cannot be read (found zero bytes: not text, or an unknown encoding)"
-        raise fault(
-            "encoding", text, "expected CSV, Parquet or Arrow, or an encoding as --encoding utf-32"
+        raise DataError(
+            f"{name}: cannot be read (found zero bytes: not text, or not UTF-8); expected CSV, "
+            "Parquet or Arrow, or its encoding, as --encoding utf-32"
         )
     return _find_dialect(lines, len(head) < _HEAD, name, data, decimals)
 

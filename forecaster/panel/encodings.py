@@ -17,18 +17,12 @@ from forecaster.panel.findings import Finding, fault
 
 WINDOWS = "Windows-1252"
 _BLOCK = 1 << 20
-_UTF16 = {
-    rb"\xff\xfe|\xfe\xff": "UTF-16",
-    rb"[^\0]\0[^\0]\0": "UTF-16LE",
-    rb"\0[^\0]\0[^\0]": "UTF-16BE",
-}
+UTF16 = re.compile(
+    rb"(?P<UTF_16>\xff\xfe|\xfe\xff)|(?P<UTF_16LE>[^\0]\0[^\0]\0)|(?P<UTF_16BE>\0[^\0]\0[^\0])"
+)
+"""The first bytes of each form of UTF-16: its mark, or the zeros beside two letters."""
 _CELL = re.compile(rb'(?<![^,;|\t"\r\n])[^,;|\t"\r\n]*[\x80-\xff][^,;|\t"\r\n]*')
 """A cell with a letter beyond ASCII; it begins after a delimiter, so that no byte is looked at twice."""
-
-
-def utf16(head: bytes) -> str | None:
-    """Returns the UTF-16 that first bytes show by their mark or their zeros; None = no such text."""
-    return next((name for first, name in _UTF16.items() if re.match(first, head)), None)
 
 
 def as_utf8(data: NDArray[np.uint8], encoding: str, name: str) -> bytes:
@@ -44,7 +38,7 @@ def as_utf8(data: NDArray[np.uint8], encoding: str, name: str) -> bytes:
             text = decoder.decode(block, start + _BLOCK >= len(data))
         except UnicodeDecodeError as error:
             before = utf8.getvalue() + error.object[: error.start]
-            where, byte = _line(before), error.object[error.start]
+            where, byte = f"line {before.count(10) + 1}", error.object[error.start]
             text = f"{name}: expected {encoding}, found the byte 0x{byte:02x} in {where}"
             advice = "name its encoding, as --encoding cp850, or save it as UTF-8"
             raise fault("encoding", text, advice, where=where) from error
@@ -56,11 +50,8 @@ def encoding_note(utf8: bytes, encoding: str) -> Finding:
     """Returns the note that a text was read in an encoding, with its first cell that shows it."""
     cell, where = _CELL.search(utf8), ""
     if cell is not None:
-        where = f"'{cell[0].decode().strip()[:80]}' in {_line(utf8[: cell.start()])}"
+        where = f"'{cell[0].decode().strip()[:80]}' in line {utf8.count(10, 0, cell.start()) + 1}"
     advice = "pass --encoding, as cp850, where that is wrong"
-    return Finding("note", "encoding", f"read as {encoding}, not UTF-8", advice, where=where)
-
-
-def _line(before: bytes) -> str:
-    count = before.count(b"\n") + 1
-    return f"line {count}"
+    return Finding(
+        "note", "encoding", f"read as {encoding.replace('_', '-')}, not UTF-8", advice, where=where
+    )

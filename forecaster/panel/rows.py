@@ -256,11 +256,9 @@ def read_times(
         if zone is not None or time_format in EPOCHS:
             text = f"{where}: expected times of clocks in {schema.time_zone}, found {column[0]}"
             raise fault("zones", text, "leave out --time-zone, or write local times", where=schema.time)
-        by = [
-            name for name in (*schema.key_columns, "cutoff", "channel") if name in table.frame.columns
-        ]
+        frame, by = table.frame, {*schema.key_columns, "cutoff", "channel"} - {schema.time}
         local, zone = column, schema.time_zone
-        column = instants(local, str(zone), table.frame.select(by).drop(schema.time, strict=False))
+        column = instants(local, str(zone), frame.select(by.intersection(frame.columns)))
         if (skipped := column.is_null()).any():
             expected, advice = f"times that clocks in {zone} show", "delete the row"
             raise row_fault(
@@ -532,17 +530,17 @@ def _keyed(
     table = table.with_ids(shared)
     columns, parts, faults = [], [], Faults()
     table, schema, read = _with_numbers(table, schema, data)
-    if timed:
-        with faults:
-            table, _, times = read_times(table, schema, None, same_clock=True)
-            parts.append(times)
     for name in names:
         with faults:
             columns.append(_read_values(table, name, schema))
     for key in shared:
         with faults:
             parts.append(ids_as(table, key, rows.keys[key].dtype))
-    if not timed and not shared:
+    if timed:
+        with faults:
+            table, _, times = read_times(table, schema, None, same_clock=True)
+            parts.append(times)
+    elif not shared:
         keys = ", ".join((*schema.series, schema.time or ""))
         text = f"{table.name}: expected a column of the keys {keys} to join on"
         raise fault("keys", text, f"found {listing(table.frame.columns)}")
