@@ -318,7 +318,8 @@ def _read(
         frame = pl.read_csv(content, infer_schema_length=1000, schema_overrides=kinds, **options)
         frame.columns = names
     except pl.exceptions.ComputeError:
-        # A faulty row or byte; or the first rows misled, as a whole number with a fraction far below.
+        # A faulty byte or row; or the first rows misled, as a whole number with a fraction far below.
+        as_utf8(_bytes(content), "UTF-8", name)
         _check_even(content, name, dialect, short_too=False)
         frame = read_all()
     floats, mark = [column.name for column in frame if column.dtype.is_float()], ".,"[dialect.comma]

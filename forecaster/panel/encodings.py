@@ -48,8 +48,9 @@ def as_utf8(data: NDArray[np.uint8], encoding: str, name: str) -> bytes:
 
 def encoding_note(utf8: bytes, encoding: str) -> Finding:
     """Returns the note that a text was read in an encoding, with its first cell that shows it."""
-    cell, where = _CELL.search(utf8), ""
-    if cell is not None:
+    where, letter = "", re.search(rb"[\x80-\xff]", utf8)
+    # Two searches: cells of the lines before take twenty times as long.
+    if letter and (cell := _CELL.search(utf8, utf8.rfind(b"\n", 0, letter.start()) + 1)):
         where = f"'{cell[0].decode().strip()[:80]}' in line {utf8.count(10, 0, cell.start()) + 1}"
     advice = "pass --encoding, as cp850, where that is wrong"
     return Finding(
