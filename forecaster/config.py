@@ -14,6 +14,7 @@ import reprlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
+from zoneinfo import ZoneInfo
 
 import yaml
 from pydantic import (
@@ -135,12 +136,18 @@ class DataConfig(Section):
     rows: one row per series. Null = wide or long, inferred."""
     relate: tuple[str, ...] = ()
     """Key columns of a long table that name a group, as store: its series (at most 50) become its channels."""
+    encoding: str | None = None
+    """Encoding of a CSV file, as cp850. Null = UTF-8, else UTF-16 by its first bytes, else Windows-1252."""
+    skip_rows: int | None = Field(None, ge=0, le=LONGEST)
+    """Lines of a CSV file before its header. Null = none."""
     delimiter: str | None = None
     """Delimiter of a CSV file: a character, or tab. Null = inferred."""
     decimal: Literal[".", ","] | None = None
     """Decimal mark of a CSV file. Null = inferred."""
     time_format: str | None = None
     """Format of timestamps, as %d.%m.%Y %H:%M; s, ms, us or ns for counts since 1970. Null = inferred."""
+    time_zone: str | None = None
+    """Zone of local times, as Europe/Berlin, whose clocks may change. Null = as written."""
     on_duplicates: Literal["error", "mean", "last", "sum"] = "error"
     """Rows that share series and time but differ: an error, their mean, or the last one; sum: targets are added
     up, those of copies too."""
@@ -151,6 +158,17 @@ class DataConfig(Section):
     @classmethod
     def _one_name(cls, time: object) -> object:
         return ",".join(map(str, time)) if isinstance(time, list | tuple) else time
+
+    @field_validator("encoding", "time_zone")
+    @classmethod
+    def _known(cls, name: str | None, info: ValidationInfo) -> str | None:
+        known: Any = ZoneInfo if info.field_name == "time_zone" else "".encode
+        try:
+            if name is not None:
+                known(name)
+        except (LookupError, ValueError, OSError):
+            raise ValueError(f"expected a name as cp850 or Europe/Berlin, found '{name}'") from None
+        return name
 
     @field_validator("target")
     @classmethod

@@ -241,9 +241,12 @@ class DataOptions(TypedDict, total=False):
     periods: Sequence[int] | None
     layout: Literal["wide", "long", "rows"] | None
     relate: Columns
+    encoding: str | None
+    skip_rows: int | None
     delimiter: str | None
     decimal: Literal[".", ","] | None
     time_format: str | None
+    time_zone: str | None
     on_duplicates: Literal["error", "mean", "last", "sum"]
     holidays: Columns | None
 

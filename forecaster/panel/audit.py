@@ -22,6 +22,7 @@ from forecaster.panel.arrays import PART_CELLS
 from forecaster.panel.calendar import FIXED
 from forecaster.panel.findings import OTHER_STEP, Finding, Severity, listing, refuse_errors, worst_first
 from forecaster.panel.panel import MISSING, Panel
+from forecaster.panel.timestamps import changed_clock
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -562,6 +563,11 @@ def _gaps(facts: Facts, other_steps: Ints) -> Iterator[Finding]:
     if gappy:
         text += f"; {gappy:,} of {panel.n_series:,} series miss more than {_GAPPY:.0%} of theirs"
     advice = "nothing to do: gaps are masked, at their true place; fill cells whose value is known"
+    if panel.schema.time_zone is None:
+        skipped = panel.time[facts.longest_at[:, :channels][missing > 0]]
+        if zone := changed_clock(pl.Series(skipped)):
+            text += f", where clocks change, as in {zone}"
+            advice += f"; pass --time-zone {zone} if times are local"
     severity: Severity = "warning" if gappy else "note"
     where = f"from {facts.at(facts.longest_at[series, channel])}"
     yield Finding(severity, "gaps", text, advice, panel.series_names[series], where, total)

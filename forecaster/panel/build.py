@@ -27,7 +27,7 @@ from forecaster.panel.order import Order
 from forecaster.panel.panel import MISSING, Panel
 from forecaster.panel.pivoted import check_roles, clock_of, pivoted
 from forecaster.panel.resample import resampled
-from forecaster.panel.roles import check_schema, comparable_times, infer_schema
+from forecaster.panel.roles import check_schema, comparable_times, dates_without_times, infer_schema
 from forecaster.panel.rows import (
     SERIES,
     Rows,
@@ -170,6 +170,7 @@ def build_panel(
         pivot, schema = (None, None) if schema is None else (schema.pivot, schema.as_read)
         table = table.with_ids((data.series or ()) if schema is None else schema.series)
         table, data = _in_long_form(table, data, schema)
+        notes += table.notes[len(given[0].notes) :]
         order: Order | None = None
         if schema is None:
             schema, table, order, found = infer_schema(table, data, future, covariates)
@@ -214,11 +215,16 @@ def build_panel(
 
 def _in_long_form(table: Table, data: DataConfig, schema: Schema | None) -> tuple[Table, DataConfig]:
     """Returns a table of one row per series as a long one, and its roles; others as they are."""
+    if schema is None and data.layout is None and (dates := dates_without_times(table, data)):
+        found = f"the names of {len(dates)} columns are dates: each row is a series (layout rows)"
+        note = Finding("note", "layout", found, "pass --layout wide, and --time, where that is wrong")
+        table = replace(table, notes=(*table.notes, note))
+        data = data.model_copy(update={"layout": "rows"})
     known = data if schema is None else schema
     target = known.target or ("value",)
     if known.layout != "rows" or (schema is not None and set(target) <= set(table.frame.columns)):
         return table, data
-    return to_long(table, data, known.series, target[0])
+    return to_long(table, data, known.series, known.static or (), target[0])
 
 
 def joined(

@@ -1,10 +1,10 @@
 """Reading delimited text: bytes become one typed frame.
 
-Delimiter, line ends, encoding and decimal mark are recognised on the first lines and noted where they
-are unusual; the kind of a column is decided over the whole column. Dates stay text (parsing them inside
-the reader costs four times more than one cast afterwards). A row with more or fewer fields than the
-header, bytes that are not UTF-8 and a file without a header are refused with their row. Row 1 is the
-first row after the header.
+Delimiter, line ends and decimal mark are recognised on the first lines, another encoding than UTF-8 where
+that fails, and noted where they are unusual; the kind of a column is decided over the whole column. Dates
+stay text (parsing them inside the reader costs four times more than one cast afterwards). A row with more
+or fewer fields than the header and a file without a header are refused with their row. Row 1 is the first
+row after the header.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import io
 import re
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 
 from forecaster.config import DataConfig
 from forecaster.errors import ConfigError, DataError
+from forecaster.panel.encodings import UTF16, WINDOWS, as_utf8, encoding_note
 from forecaster.panel.findings import Finding, fault, row_fault
 from forecaster.panel.numbers import (
     PADDED,
@@ -37,14 +39,14 @@ from forecaster.panel.numbers import (
     decimal_marks,
     looks_like_thousands,
 )
-from forecaster.panel.timestamps import SAMPLE, first_values, guess_formats
+from forecaster.panel.timestamps import SAMPLE, date_names, first_values, guess_formats
 
 _UNNAMED = " column_"
 """How the name of a column without one begins; no name in a file begins with a blank."""
 _HEAD = 1 << 18
 _BLOCK = 1 << 20
-_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _DELIMITERS = (",", ";", "\t", "|")
+_Read = TypeVar("_Read")
 _VALUE = re.compile(r"^ *[\d.,:/+\-'TZ ]*\d[\d.,:/+\-'TZ ]*(?:[eE][+-]?\d+)? *$")
 
 
@@ -71,13 +73,18 @@ def read_csv(content: Path | bytes, name: str, data: DataConfig, decimals: Decim
     Args:
         content: a plain file, or the bytes of one.
         name: of the file, for messages.
-        data: the delimiter where it is declared; in layout "rows" rows may be short.
+        data: encoding and delimiter where they are declared; in layout "rows" rows may be short.
         decimals: marks that are known.
 
     Raises:
-        DataError: there is no header, rows are uneven, bytes are not UTF-8, or a number is ambiguous.
+        DataError: there is no header, rows are uneven, the encoding is unknown, or a number is ambiguous.
     """
-    content, dialect, notes = _opened(content, name, data, decimals)
+    parsed, notes = _in_utf8(content, name, data, lambda utf8: _parsed(utf8, name, data, decimals))
+    return parsed._replace(notes=[*notes, *parsed.notes])
+
+
+def _parsed(content: Path | bytes, name: str, data: DataConfig, decimals: Decimals) -> Parsed:
+    dialect, notes = _opened(content, name, data, decimals), list[Finding]()
     usual = "\t" if re.search(r"\.(tsv|tab)(\.\w+)?$", name.lower()) else ","
     if dialect.separator != usual and data.delimiter is None:
         found = f"fields are separated by '{dialect.separator}'".replace("\t", "tab")
@@ -96,28 +103,51 @@ def read_text(
     content: Path | bytes, name: str, data: DataConfig, columns: Collection[str]
 ) -> pl.DataFrame:
     """Returns some columns of a delimited file as text."""
-    content, dialect, _ = _opened(content, name, data, Decimals())
-    names = _header_names(dialect, len(dialect.header), name)
-    places = [k for k, column in enumerate(names) if column in columns or column.startswith(_UNNAMED)]
-    frame = pl.read_csv(content, infer_schema=False, columns=places, **_options(dialect))
-    frame.columns = [names[place] for place in places]
-    return _with_names(_unspaced(frame), names)[0]
+
+    def read(utf8: Path | bytes) -> pl.DataFrame:
+        dialect = _opened(utf8, name, data, Decimals())
+        names = _header_names(dialect, len(dialect.header), name)
+        places = [k for k, one in enumerate(names) if one in columns or one.startswith(_UNNAMED)]
+        frame = pl.read_csv(utf8, infer_schema=False, columns=places, **_options(dialect))
+        frame.columns = [names[place] for place in places]
+        return _with_names(_unspaced(frame), names)[0]
+
+    return _in_utf8(content, name, data, read)[0]
 
 
-def _opened(
-    content: Path | bytes, name: str, data: DataConfig, decimals: Decimals
-) -> tuple[Path | bytes, Dialect, list[Finding]]:
-    notes = []
-    head = first_bytes(content, _HEAD)
-    if head.startswith(_UTF16):
+def _in_utf8(
+    content: Path | bytes, name: str, data: DataConfig, read: Callable[[Path | bytes], _Read]
+) -> tuple[_Read, list[Finding]]:
+    """Returns what `read` makes of a text, and a note where another encoding than UTF-8 was found.
+
+    A pass that finds text to be UTF-8 would take longer than some reads: only where one fails is it tested.
+    """
+    mark = UTF16.match(first_bytes(content, 4))
+    encoding = data.encoding or (mark and mark.lastgroup)
+    if encoding is None:
         try:
-            content = _bytes(content).tobytes().decode("utf-16").encode()
-        except UnicodeError as error:
-            raise DataError(f"{name}: begins as UTF-16 text, but {error}; save it as UTF-8") from error
-        head = content[:_HEAD]
-        notes.append(Finding("note", "encoding", "UTF-16 text", "UTF-8 is read in half the memory"))
-    lines = _decoded(head, content, name)
-    return content, _find_dialect(lines, len(head) < _HEAD, name, data, decimals), notes
+            return read(content), []
+        except (DataError, UnicodeDecodeError, pl.exceptions.ComputeError):
+            with suppress(DataError):
+                as_utf8(_bytes(content), "UTF-8", name)
+                encoding = "UTF-8"
+            if encoding or b"\0" in first_bytes(content, _HEAD):
+                raise
+        encoding = WINDOWS
+    utf8 = as_utf8(_bytes(content), encoding, name)
+    return read(utf8), [] if data.encoding else [encoding_note(utf8, encoding)]
+
+
+def _opened(content: Path | bytes, name: str, data: DataConfig, decimals: Decimals) -> Dialect:
+    head = first_bytes(content, _HEAD)
+    # A character cut off at the end of the first bytes is not a fault.
+    lines = codecs.getincrementaldecoder("utf-8-sig")().decode(head, final=len(head) < _HEAD)
+    if "\0" in lines:
+        raise DataError(
+            f"{name}: cannot be read (found zero bytes: not text, or not UTF-8); expected CSV, "
+            "Parquet or Arrow, or its encoding, as --encoding utf-32"
+        )
+    return _find_dialect(lines, len(head) < _HEAD, name, data, decimals)
 
 
 def check_names(names: Iterable[str], where: str) -> None:
@@ -137,23 +167,6 @@ def check_names(names: Iterable[str], where: str) -> None:
 def first_bytes(content: Path | bytes, count: int) -> bytes:
     """Returns the first bytes of a file, `count` at most."""
     return _bytes(content)[:count].tobytes()
-
-
-def _decoded(head: bytes, content: Path | bytes, name: str) -> str:
-    decoder = codecs.getincrementaldecoder("utf-8-sig")()
-    try:
-        # A character cut off at the end of the first bytes is not a fault.
-        text = decoder.decode(head, final=len(head) < _HEAD)
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
-        if "\0" not in head.decode("latin1"):
-            _check_encoding(content, name, ",")
-        raise DataError(
-            f"{name}: cannot be read (found zero bytes: not text, or not UTF-8); expected CSV, "
-            "Parquet or Arrow"
-        )
-    return text
 
 
 # Dialect
@@ -176,7 +189,8 @@ def _find_dialect(lines: str, whole: bool, name: str, data: DataConfig, decimals
         DataError: it is empty or has no header.
         ConfigError: the declared delimiter is not one character.
     """
-    eol = "\r" if "\r" in lines and "\n" not in lines else "\n"
+    eol, skipped = "\r" if "\r" in lines and "\n" not in lines else "\n", data.skip_rows or 0
+    lines = re.sub(rf"\A(?:[^{eol}]*{eol}){{0,{skipped}}}", "", lines)
     declared = re.match(r"sep=(.)\r?\n", lines)
     if declared:
         lines = lines[declared.end() :]
@@ -189,9 +203,11 @@ def _find_dialect(lines: str, whole: bool, name: str, data: DataConfig, decimals
         candidates = (declared[1],)
     parsed = {mark: _first_rows(lines, mark, whole) for mark in candidates}
     separator = max(candidates, key=lambda mark: _fitness(parsed[mark]))
-    rows = parsed[separator]
+    rows = [row for row in parsed[separator] if row]
     if not rows:
         raise DataError(f"{name}: expected a header and rows, found an empty file")
+    if data.skip_rows is None:
+        _check_first_line(parsed[separator], name)
     width = len(rows[0])
     cells = [(row + [""] * width)[:width] for row in rows[1:]]
     sample = pl.DataFrame(
@@ -203,16 +219,15 @@ def _find_dialect(lines: str, whole: bool, name: str, data: DataConfig, decimals
     if not marks:
         columns = zip(sample, rows[0], strict=True)
         comma = decimal_marks(c for c, title in columns if title.strip() not in ids) == {","}
-    return Dialect(separator, eol, 1 if declared else 0, comma, tuple(rows[0]), sample)
+    return Dialect(separator, eol, skipped + bool(declared), comma, tuple(rows[0]), sample)
 
 
 def _first_rows(lines: str, mark: str, whole: bool) -> list[list[str]]:
-    """Returns the first rows that are not blank, the header among them."""
+    """Returns the first rows, the header and blank ones among them."""
     rows: list[list[str]] = []
     try:
         for row in csv.reader(io.StringIO(lines, newline=""), delimiter=mark):
-            if row:
-                rows.append(row)
+            rows.append(row)
             if len(rows) > SAMPLE + 1:
                 return rows[:-1]
     except csv.Error:
@@ -223,13 +238,24 @@ def _first_rows(lines: str, mark: str, whole: bool) -> list[list[str]]:
 
 def _fitness(rows: list[list[str]]) -> tuple[float, float, int]:
     """Returns how well a delimiter explains the first rows: even rows, then plain cells, then many."""
-    width = len(rows[0]) if rows else 0
+    rows = [row for row in rows if row]
+    ((width, even),) = Counter(map(len, rows)).most_common(1) or [(0, 0)]
     if width < 2:
         return 0.0, 0.0, 0
     cells = [cell for row in rows[1:] for cell in row]
-    even = sum(len(row) == width for row in rows) / len(rows)
     plain = sum(not cell or _VALUE.match(cell) is not None for cell in cells) / max(len(cells), 1)
-    return even, plain, width
+    return even / len(rows), plain, width
+
+
+def _check_first_line(rows: list[list[str]], name: str) -> None:
+    """Raises a DataError where a later row names more columns than the first, as below a title."""
+    filled = [sum(map(bool, map(str.strip, row))) for row in rows]
+    at = filled.index(max(filled))
+    others = {*rows[at]}.difference(date_names(rows[at], None))
+    if any(filled[:at]) and not any(map(_VALUE.match, others)):
+        text = f"{name}: expected a header of {filled[at]} names in the first line, found {filled[0]}"
+        advice = f"pass --skip-rows {at} if it is line {at + 1}, else --skip-rows 0"
+        raise fault("header", text, advice)
 
 
 def _check_header(header: list[str], sample: pl.DataFrame, name: str) -> None:
@@ -267,14 +293,10 @@ def _read(
     """
     options = _options(dialect)
 
-    def check_rows() -> None:
-        _check_encoding(content, name, dialect.separator)
-        _check_even(content, name, dialect, short_too=False)
-
     try:
         own = pl.read_csv(content, n_rows=0, infer_schema=False, **options).columns
     except pl.exceptions.ComputeError:  # polars 1 reads rows for it
-        check_rows()
+        _check_even(content, name, dialect, short_too=False)
         raise
     names = _header_names(dialect, len(own), name)
     samples = dict(zip(names, dialect.sample, strict=False))
@@ -296,8 +318,9 @@ def _read(
         frame = pl.read_csv(content, infer_schema_length=1000, schema_overrides=kinds, **options)
         frame.columns = names
     except pl.exceptions.ComputeError:
-        # A faulty row or byte; or the first rows misled, as a whole number with a fraction far below.
-        check_rows()
+        # A faulty byte or row; or the first rows misled, as a whole number with a fraction far below.
+        as_utf8(_bytes(content), "UTF-8", name)
+        _check_even(content, name, dialect, short_too=False)
         frame = read_all()
     floats, mark = [column.name for column in frame if column.dtype.is_float()], ".,"[dialect.comma]
     if floats and decimals.all - {mark}:
@@ -416,21 +439,6 @@ def _check_even(content: Path | bytes, name: str, dialect: Dialect, *, short_too
 def _count(data: NDArray[np.uint8], mark: str) -> int:
     starts = range(0, len(data), _BLOCK)
     return sum(int(np.count_nonzero(data[k : k + _BLOCK] == ord(mark))) for k in starts)
-
-
-def _check_encoding(content: Path | bytes, name: str, separator: str) -> None:
-    """Raises a DataError for the first byte that is not UTF-8, with the command that converts."""
-    try:
-        _bytes(content).tobytes().decode()
-    except UnicodeDecodeError as error:
-        at, byte = error.start, error.object[error.start]
-        row = len(field_counts(error.object[: at + 1], separator)) - 1
-        # Windows writes letters where Latin-1 has control signs.
-        page = "cp1252" if 0x80 <= byte < 0xA0 else "latin1"
-        where = f"row {row}" if row else "the header"
-        text = f"{name}: expected UTF-8, found the byte 0x{byte:02x} in {where} (byte {at} of the file)"
-        advice = f"save it as UTF-8, as with iconv -f {page} -t utf8 {name} > new.csv"
-        raise fault("encoding", text, advice, where=where) from None
 
 
 def _bytes(content: Path | bytes) -> NDArray[np.uint8]:

@@ -1,24 +1,27 @@
 """Layout "rows": a table with one row per series, as the M4 files, becomes a long table.
 
-Columns that name a series (text at the front, or declared) come first, then the values from left to
-right, empty where the series has ended. Where the names of the value columns are dates, those are the
-times; otherwise rows are numbered. Empty cells after the last value of a series are no rows; those
-before it are missing values.
+Columns whose names are dates hold the values, and these are the times; all others name a series or are
+static. Without such names, columns that name a series (text at the front, or declared) come first, then the
+values from left to right, empty where the series has ended, and rows are numbered. Empty cells after the
+last value of a series are no rows; those before it are missing values.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 
 from forecaster.config import DataConfig
 from forecaster.errors import ConfigError
 from forecaster.panel.findings import fault, row_fault
 from forecaster.panel.frames import TEXT, Table
 from forecaster.panel.numbers import known_text
-from forecaster.panel.timestamps import guess_formats
+from forecaster.panel.schema import Names
+from forecaster.panel.timestamps import date_names, guess_formats
 
 _MIN_VALUE_COLUMNS = 5
 
@@ -36,13 +39,14 @@ def has_series_rows(frame: pl.DataFrame) -> bool:
 
 
 def to_long(
-    table: Table, data: DataConfig, series: tuple[str, ...] | None, value: str
+    table: Table, data: DataConfig, series: Names | None, static: Names, value: str
 ) -> tuple[Table, DataConfig]:
     """Returns the table with one row per value, and the roles of its columns.
 
     Args:
-        series: columns that name a series; None = the first that differs in every row, or all that
-            come before the values.
+        series: columns that name a series; None = the fewest that differ in every row, text before whole
+            numbers. Of several, one may be empty: that is a name too.
+        static: declared columns.
         value: name of the new column.
 
     Raises:
@@ -55,7 +59,10 @@ def to_long(
             "rows are numbered"
         )
     frame = table.frame
-    front = _front(frame, (*(series or ()), *(data.static or ())))
+    dates = date_names(frame.columns, data.time_format)
+    front = _front(frame, (*(series or ()), *static))
+    if dates:
+        front = [name for name in frame.columns if name not in dates]
     values = frame.drop(front)
     if not front or not values.width:
         found = "no text" if values.width else "no values"
@@ -63,16 +70,21 @@ def to_long(
         advice = "name the series with --series COLUMN, or drop --layout"
         raise fault("layout", f"{text}; found {found}", advice)
     if not series:
-        unique = (name for name in front if frame[name].is_unique().all())
-        series = next(((name,) for name in unique), tuple(front))
+        others = frame.select(front).drop(static)
+        ids = [*others.select(pl.col(*TEXT)).columns, *others.select(cs.integer()).columns]
+        sets = (names for size in (1, 2, 3) for names in itertools.combinations(ids, size))
+        unique = (names for names in sets if not others.select(names).is_duplicated().any())
+        series = next(unique, tuple(ids))
     _check_unique_series(table, series)
+    if len(series) > 1:
+        frame = frame.with_columns(pl.col(series).fill_null(""))
     numbers = _numbers(table, values)
     filled = ~np.isnan(numbers)
     length = np.where(filled.any(axis=1), values.width - filled[:, ::-1].argmax(axis=1), 1)
     inside = np.arange(values.width) < length[:, None]
     row, column = np.nonzero(inside)
+    dated = bool(dates or guess_formats(pl.Series(values.columns)))
     long = frame.select(front)[row]
-    dated = bool(guess_formats(pl.Series(values.columns)))
     if dated:
         long = long.with_columns(pl.Series("time", values.columns)[column])
     long = long.with_columns(pl.Series(value, numbers[inside], nan_to_null=True))

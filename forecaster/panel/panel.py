@@ -494,6 +494,8 @@ class Panel:
         if schema.time_dtype == "integer":
             return column.cast(pl.Int64)
         stamps = column.cast(pl.Datetime("us", schema.time_zone))
+        if schema.local:
+            stamps = stamps.dt.replace_time_zone(None)
         if schema.time_dtype == "date":
             return stamps.dt.date()
         if schema.time_dtype in ("string", "digits") and schema.time_format and not schema.time_parts:
@@ -504,7 +506,8 @@ class Panel:
 
     def as_text(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Returns rows for a CSV file: times as the caller's file has them, else as ISO 8601."""
-        zone, time_format = self.schema.time_zone, self.schema.time_format
+        zone = None if self.schema.local else self.schema.time_zone
+        time_format = self.schema.time_format
         if time_format is None:
             first = self.time[self.indptr[:-1][np.diff(self.indptr) > 0]]
             clock = self.calendar.wall_clock(first) % DAY

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -24,7 +25,15 @@ from forecaster.panel.numbers import Decimals, as_numbers, nearly_numbers
 from forecaster.panel.one_row_per_series import has_series_rows
 from forecaster.panel.order import Order, find_order
 from forecaster.panel.schema import Names, Schema, two_roles
-from forecaster.panel.timestamps import EPOCHS, PARTS, guess_formats, integer_format, is_time_name
+from forecaster.panel.timestamps import (
+    EPOCHS,
+    PARTS,
+    date_names,
+    guess_formats,
+    instants,
+    integer_format,
+    is_time_name,
+)
 
 TIME_NAMES = ("date", "time", "timestamp", "datetime", "date_time", "day", "month", "period", "ds")
 COUNTED_TIME_NAMES = ("time", "date", "year", "step", "t", "timestamp", "ds")
@@ -81,6 +90,9 @@ def infer_schema(
     class_columns = () if data.label is None else (data.label,)
     declared |= {*class_columns}
     counted, time_format = _time_facts(table, time, data)
+    if counted and data.time_zone:
+        text = f"{table.name}: --time-zone {data.time_zone}: expected dates, found whole numbers"
+        raise fault("zones", text, "leave it out, or name the column of dates with --time")
     if time_format is not None:
         reason += f"; {time_format}" + (" since 1970" if time_format in EPOCHS else "")
     reasons = {} if time is None else {time: reason}
@@ -135,6 +147,8 @@ def infer_schema(
         time=time,
         time_dtype="integer" if counted else "datetime",
         time_format=time_format,
+        time_zone=data.time_zone,
+        local=data.time_zone is not None,
         series=("channel",) if melted else series,
         target=("value",) if melted else target,
         label=data.label,
@@ -202,6 +216,16 @@ def find_time(table: Table, declared: str | None) -> tuple[str | None, str]:
     )
 
 
+def dates_without_times(table: Table, data: DataConfig) -> list[str]:
+    """Returns the names of columns that rise as dates, where no column holds times; else none."""
+    dates = date_names(table.frame.columns, data.time_format)
+    if dates:
+        with suppress(DataError):
+            find_time(table, data.time)
+            return []
+    return dates
+
+
 def _time_facts(table: Table, time: str | None, data: DataConfig) -> tuple[bool, str | None]:
     """Returns whether times count steps, and else their format where it is known before parsing.
 
@@ -240,6 +264,8 @@ def comparable_times(table: Table, time: str, data: DataConfig) -> tuple[Table, 
             return table, None
         column = table.frame[time]
     if column.dtype.is_temporal():
+        if data.time_zone:
+            column = instants(column, data.time_zone)
         column = column.dt.epoch("us")
     return table, None if column.null_count() else column.cast(pl.Int64)
 

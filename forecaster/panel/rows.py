@@ -36,7 +36,14 @@ from forecaster.panel.numbers import Decimals, as_numbers, known_text, misfits
 from forecaster.panel.order import Order, find_order
 from forecaster.panel.roles import date_like, names_series
 from forecaster.panel.schema import Names, Schema, TimeDtype
-from forecaster.panel.timestamps import has_clock, integer_format, write_times
+from forecaster.panel.timestamps import (
+    EPOCHS,
+    changed_clock,
+    has_clock,
+    instants,
+    integer_format,
+    write_times,
+)
 
 Ints = NDArray[np.int64]
 
@@ -112,7 +119,7 @@ def main_rows(table: Table, schema: Schema, data: DataConfig, order: Order | Non
     frame = pl.DataFrame([*(table.frame[key] for key in keys), times, *columns])
     if schema.melted:
         frame, keys = _melted(frame, schema.melted, table), ["channel"]
-    if order is None or schema.melted:
+    if order is None or schema.melted or schema.local:
         order = find_order(frame.select(keys), frame[TIME].to_numpy())
     frame = order.placed(frame.drop(*keys, TIME))
     frame = frame.with_columns(pl.Series(TIME, order.time), pl.Series(SERIES, order.number))
@@ -124,7 +131,7 @@ def main_rows(table: Table, schema: Schema, data: DataConfig, order: Order | Non
             rows = np.arange(len(order.time)) if order.rows is None else order.rows
             # Channels that were made series repeat the table's rows.
             frame = frame.with_columns(pl.Series(_ROW, rows % table.frame.height))
-        source = _RowSource(table, schema.time, order.keys, schema.target)
+        source = _RowSource(table, schema, order.keys)
         frame, found = _without_repeats(frame, order, source, data.on_duplicates)
         frame, notes = frame.drop(_ROW, strict=False), notes + found
     named = (*keys, *schema.label_columns)
@@ -245,6 +252,18 @@ def read_times(
         kinds = ["integers" if kind == "integer" else "dates" for kind in (schema.time_dtype, dtype)]
         text = f"{where}: expected {kinds[0]}, as in the table or the model, found {kinds[1]}"
         raise fault("time", text, "name the right column with --time", where=schema.time)
+    if schema.local:
+        if zone is not None or time_format in EPOCHS:
+            text = f"{where}: expected times of clocks in {schema.time_zone}, found {column[0]}"
+            raise fault("zones", text, "leave out --time-zone, or write local times", where=schema.time)
+        frame, by = table.frame, {*schema.key_columns, "cutoff", "channel"} - {schema.time}
+        local, zone = column, schema.time_zone
+        column = instants(local, str(zone), frame.select(by.intersection(frame.columns)))
+        if (skipped := column.is_null()).any():
+            expected, advice = f"times that clocks in {zone} show", "delete the row"
+            raise row_fault(
+                "zones", where, expected, local.cast(pl.String), skipped, advice, table.place
+            )
     if same_clock and schema.time_zone != zone:
         names = [f"time zone {name}" if name else "no time zone" for name in (schema.time_zone, zone)]
         text = f"{where}: expected {names[0]}, found {names[1]}"
@@ -297,10 +316,9 @@ class _RowSource:
     """The table that rows came from, to name them in messages."""
 
     table: Table
-    time: str | None
+    schema: Schema
     keys: pl.DataFrame
     """Keys of the numbered series."""
-    target: Names  # never a missing key
     prefix: str = ""
     """The table's name before a finding, where it is not the main one."""
 
@@ -309,18 +327,23 @@ class _RowSource:
 
     def stamp(self, row: int) -> str:
         """Returns the time of a row as the caller wrote it; empty where rows have none."""
-        if self.time is None or self.time not in self.table.frame.columns:
+        if self.schema.time is None or self.schema.time not in self.table.frame.columns:
             return ""
-        stamp = self.table.frame[self.time][row : row + 1]
+        stamp = self.table.frame[self.schema.time][row : row + 1]
         written = self.table.times
         return str((stamp if written is None else write_times(stamp, written.time_format))[0])
 
     def missing_keys(self, repeats: pl.Series) -> str:
-        """Returns the advice to add the columns in which rows that repeat differ; empty without such."""
+        """Returns the advice for rows that repeat where clocks change, or that differ in other columns."""
         rows = self.table.frame[repeats.explode().unique().sort()]
         keys = [name for name in self.keys.columns if name in rows.columns]
-        used = [*keys, *([self.time] if self.time in rows.columns else [])]
-        taken = (*used, *self.target, *date_like(rows))
+        used = [*keys, *([self.schema.time] if self.schema.time in rows.columns else [])]
+        local = len(used) > len(keys) and self.schema.time_zone is None
+        if local and (zone := changed_clock(rows[used[-1]])):
+            return (
+                f"it looks like local time where clocks change, as in {zone}: pass --time-zone {zone}"
+            )
+        taken = (*used, *self.schema.target, *date_like(rows))
         ids = [c for c in rows if c.dtype in TEXT or (c.dtype.is_integer() and names_series(c.name))]
         free = [column.name for column in ids if column.name not in taken][:8]
         for chosen in (*itertools.combinations(free, 1), *itertools.combinations(free, 2)):
@@ -362,7 +385,7 @@ def _without_repeats(
     several = again | again.shift(-1, fill_value=False)
     values, numbers = cs.exclude(*by, _ROW), cs.float()
     kept = [values.last()]
-    summed = cs.by_name(*source.target, require_all=False) if mode == "sum" else cs.by_name()
+    summed = cs.by_name(*source.schema.target, require_all=False) if mode == "sum" else cs.by_name()
     if mode in ("mean", "sum"):
         # A sum of nothing is missing, not 0.
         total = pl.when(summed.count() > 0).then(summed.sum())
@@ -539,7 +562,7 @@ def _keyed(
     if frame.height == 0 and table.frame.height:
         text = f"{table.name}: none of its {table.frame.height} rows is of a series in the table"
         raise fault("keys", text, f"compare the values of {', '.join(shared)}")
-    source = _RowSource(table, schema.time, rows.keys, schema.target, f"{table.name}: ")
+    source = _RowSource(table, schema, rows.keys, f"{table.name}: ")
     time = frame[TIME].to_numpy() if timed else np.zeros(frame.height, np.int64)
     order = find_order(frame.select(SERIES), time)
     # It has no targets to add up.

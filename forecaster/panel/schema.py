@@ -76,6 +76,8 @@ class Schema:
     """Of the caller's timestamps."""
     time_zone: str | None = None
     """Zone of the wall clock; "UTC" where text carried offsets."""
+    local: bool = False
+    """Whether the zone was declared: the caller's times are those of its clocks, without an offset."""
     time_format: str | None = None
     """strftime format of times written as text or whole numbers; s, ms, us or ns since 1970."""
     time_parts: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -287,14 +289,20 @@ class Schema:
                     f"{', '.join(own) or 'none'}, found {len(given)}"
                 )
             names |= dict(zip(own, given, strict=True))
-        for setting in ("freq", "layout", "holidays", *(["label"] if self.label is None else [])):
+        for setting in (
+            "freq",
+            "layout",
+            "holidays",
+            "time_zone",
+            *(["label"] if self.label is None else []),
+        ):
             given, own = getattr(data, setting), getattr(self, setting)
             if given not in (None, own) and (setting != "freq" or parse_freq(given) != own):
                 words = [
                     ",".join(value) if isinstance(value, tuple) else value for value in (given, own)
                 ]
                 raise ConfigError(
-                    f"--{setting} {words[0]}: this model was fitted with {words[1] or 'none'}"
+                    f"--{setting.replace('_', '-')} {words[0]}: this model was fitted with {words[1] or 'none'}"
                 )
         odd = sorted(set(data.categorical or ()) - set(self.categorical))
         if odd:

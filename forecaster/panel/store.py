@@ -286,7 +286,7 @@ def stored_panel(
         given = {"on_duplicates": data.on_duplicates}
         found += _contradictions(source, given, {"on_duplicates": repair})
     refuse_errors(found)
-    facts = ("time_dtype", "time_unit", "time_zone", "time_format", "time_parts", "dtypes")
+    facts = ("time_dtype", "time_unit", "time_zone", "local", "time_format", "time_parts", "dtypes")
     own = {name: getattr(panel.schema, name) for name in facts}
     panel = recoded(panel, schema.categories)
     panel = replace(panel, schema=replace(schema, **own))

@@ -13,7 +13,7 @@ with it. Times at one clock whose offset varies are days of a place: they are re
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date as Date
 from datetime import datetime
@@ -26,6 +26,8 @@ from forecaster.errors import ConfigError
 from forecaster.panel.findings import Finding, fault, row_fault, words_of
 
 SAMPLE = 100
+_LEAST_DATES = 8
+"""Names of columns that are dates from which they are times of rows that are series each."""
 
 _MONTHS = "January February March April May June July August September October November December"
 _NAME = "|".join(f"{name[:3]}(?:{name[3:]})?" for name in _MONTHS.split())
@@ -52,9 +54,11 @@ _DAY = r"(?P<Y>(?:1[89]|2[01])\d\d)(?P<m>0[1-9]|1[0-2])(?P<d>0[1-9]|[12]\d|3[01]
 _DIGITS: tuple[tuple[str, tuple[Mapping[str, str], ...]], ...] = (
     (_DAY, ({},)),
     (_DAY + r"(?P<H>[01]\d|2[0-3])(?P<M>[0-5]\d)(?P<S>[0-5]\d)?", ({},)),
-    (r"(?P<Y>(?:1[89]|2[01])\d\d)(?P<m>0[1-9]|1[0-2])", ({},)),
+    (r"(?P<Y>(?:1[89]|2[01])\d\d)(?P<m>0[1-9]|1[0-2])?", ({},)),
 )  # fmt: skip
 _CLOCKED = ("%H", "%-H", "%I", "%-I", "%T", "%R", "%k", "%l")
+_CHANGING = ("Europe/Berlin", "Europe/London", "Europe/Athens", "America/New_York", "Australia/Sydney")
+"""Zones of different changes of clocks."""
 _COMPOSED = {"%F": "%Y-%m-%d", "%T": "%H:%M:%S", "%R": "%H:%M", "%D": "%m/%d/%y", "%h": "%b"}
 _OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})$")
 OFFSETS = r"(Z|[+-]\d{2}:?\d{2})$"
@@ -135,6 +139,21 @@ def guess_formats(column: pl.Series, *, digits: bool | None = None, share: float
             short = any(len(match.groupdict().get("a") or "00") == 1 for match in matches)
             kept = (reading for reading in readings if not (short and reading.get("a") == "y"))
             return [_format(matches, reading) for reading in kept]
+    return []
+
+
+def date_names(names: Sequence[str], time_format: str | None) -> list[str]:
+    """Returns the names of columns that are dates of one format and rise, where they are eight at least.
+
+    They are most of the names with two digits in a row.
+    """
+    column = pl.Series([name for name in names if re.search(r"\d\d", name)], dtype=pl.String)
+    formats = [time_format] if time_format else guess_formats(column, digits=True, share=0.5)
+    for times in (_cast(column, fmt) for fmt in formats):
+        dates = times.drop_nulls()
+        rise = dates.is_sorted() and dates.n_unique() == len(dates)
+        if rise and len(dates) >= max(_LEAST_DATES, len(column) / 2):
+            return column.filter(times.is_not_null()).to_list()
     return []
 
 
@@ -234,6 +253,30 @@ def _local_days(
     if offset is None:
         return times, bare
     return _cast(wall + offset[0], bare + offset[0]), bare + offset[0]
+
+
+def instants(times: pl.Series, zone: str, keys: Iterable[pl.Series] = ()) -> pl.Series:
+    """Returns local times as those of a zone; null where its clocks skip them.
+
+    Of two rows of a series at a time that clocks show twice, the first is the earlier one where rows rise.
+
+    Args:
+        keys: of the series.
+    """
+    local, row = pl.col(times.name).cast(pl.Datetime("us")), pl.struct(pl.all())
+    early = row.is_last_distinct() if times[0] > times[-1] else row.is_first_distinct()
+    which = pl.when(early).then(pl.lit("earliest")).otherwise(pl.lit("latest"))
+    found = local.dt.replace_time_zone(zone, ambiguous=which, non_existent="null")
+    return pl.DataFrame([*keys, times]).select(found).to_series()
+
+
+def changed_clock(times: pl.Series) -> str:
+    """Returns a zone whose clocks show all of these local times twice, or not at all; empty = none is known."""
+    local = times.cast(pl.Datetime("us")).dt
+    for zone in _CHANGING:
+        if local.replace_time_zone(zone, ambiguous="null", non_existent="null").is_null().all():
+            return zone
+    return ""
 
 
 def check_format(time_format: str) -> None:

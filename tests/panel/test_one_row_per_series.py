@@ -5,6 +5,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
+import forecaster as fc
 from forecaster.config import DataConfig
 from forecaster.errors import ConfigError, DataError
 from forecaster.panel.build import open_panel
@@ -88,6 +89,74 @@ def test_dates_in_the_header_are_the_times(tmp_path):
     assert panel.calendar.text(int(panel.time[2])) == "2024-01-03"
     again = open_panel(frame, DataConfig(), schema=panel.schema)
     np.testing.assert_equal(arrays(again), arrays(panel))
+
+
+DAYS = [f"1/{day}/20" for day in range(22, 31)]
+PLACES = pl.DataFrame(
+    {"State": ["", "A", "B", ""], "Country": ["x", "y", "y", "z"], "Lat": [1.5, 2.5, 3.5, 4.5]}
+).with_columns(pl.Series(day, [k, k + 1, k + 2, 9 - k]) for k, day in enumerate(DAYS))
+
+
+def test_columns_called_by_dates_are_the_times_and_all_others_keys_or_statics(tmp_path):
+    PLACES.with_columns(State=pl.col("State").replace("", None)).write_csv(tmp_path / "a.csv")
+    panel = open_panel(tmp_path / "a.csv", DataConfig())
+    schema = panel.schema
+    assert (schema.time, schema.series, schema.static) == ("time", ("State", "Country"), ("Lat",))
+    assert (schema.layout, panel.calendar.freq) == ("rows", "1d")
+    assert panel.series_names == ["/x", "/z", "A/y", "B/y"]
+    assert panel.static[:, 0].tolist() == [1.5, 4.5, 2.5, 3.5]
+    assert panel.values[:9, 0].tolist() == [*range(9)]
+    (note,) = (note for note in panel.notes if note.rule == "layout")
+    assert note.text == "the names of 9 columns are dates: each row is a series (layout rows)"
+    declared = open_panel(tmp_path / "a.csv", ROWS)
+    np.testing.assert_equal(arrays(declared), arrays(panel))
+    again = open_panel(PLACES[:, [2, 0, 1, *range(3, 6)]], DataConfig(), schema=schema)
+    assert again.series_names == panel.series_names and again.n_rows == 12
+
+
+def test_dates_and_empty_keys_come_back_as_the_header_has_them(tmp_path):
+    PLACES.write_csv(tmp_path / "a.csv")
+    forecast = fc.predict(tmp_path / "a.csv", 2)
+    rows = forecast.panel.as_text(forecast.frame)
+    assert rows["time"].unique().sort().to_list() == ["1/31/20", "2/1/20"]
+    assert rows["State"].to_list() == ["", "", "", "", "A", "A", "B", "B"]
+
+
+@pytest.mark.parametrize(
+    ("names", "freq"),
+    [
+        ([str(year) for year in range(1960, 1975)], "1y"),
+        ([f"{month}/1/2020" for month in range(1, 13)], "1mo"),
+        ([f"2020{month:02d}" for month in range(1, 10)], "1mo"),
+        ([f"{year} Q{part}" for year in (2020, 2021) for part in (1, 2, 3, 4)], "1q"),
+    ],
+)
+def test_years_months_and_quarters_are_times_too(tmp_path, names, freq):
+    frame = pl.DataFrame({"shop": [7, 8], "PM10": [0.5, 1.5]})
+    frame = frame.with_columns(pl.lit(k).alias(name) for k, name in enumerate(names))
+    frame.write_csv(tmp_path / "a.csv")
+    data = DataConfig(time_format="%m/%d/%Y") if "/" in names[0] else DataConfig()
+    panel = open_panel(tmp_path / "a.csv", data)
+    assert (panel.calendar.freq, panel.schema.series, panel.schema.static) == (
+        freq,
+        ("shop",),
+        ("PM10",),
+    )
+    assert panel.n_rows == 2 * len(names)
+
+
+def test_a_table_with_times_or_with_few_or_falling_dates_as_names_is_not_taken_for_rows():
+    dated = PLACES.with_columns(day=pl.date(2020, 1, 1) + pl.duration(days=pl.int_range(pl.len())))
+    assert open_panel(dated, DataConfig()).schema.layout != "rows"
+    for odd in (PLACES[:, :10], PLACES.select(*PLACES.columns[:3], *DAYS[::-1])):
+        with pytest.raises(DataError, match="no time column found"):
+            open_panel(odd, DataConfig())
+        panel = open_panel(odd, DataConfig(layout="rows", static=("Lat",)))
+        assert panel.schema.time == "time" and panel.n_rows == 4 * (odd.width - 3)
+
+
+def test_one_empty_key_alone_stays_a_fault():
+    refused(PLACES.with_columns(Country=None, State=pl.Series(["a", "b", "c", None])), "in every row")
 
 
 def test_the_values_have_the_name_of_the_declared_target(m4):

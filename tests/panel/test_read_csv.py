@@ -73,6 +73,52 @@ def test_the_delimiter_is_the_one_that_separates_rows_evenly(written, text, colu
     assert written(text).frame.columns == columns
 
 
+TABLE = "Day,Shop,Sales\n2024-01-01,a,3\n2024-01-02,a,4\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "table"),
+    [
+        ("Sales\n", TABLE),
+        ("Source: a\n\nSeen,yesterday\n\n", TABLE),
+        ("Sales,,\n,,\n", TABLE),
+        ("Sales of 2024\n", TABLE.replace(",", ";")),
+        ('"a "" quote",1\n', TABLE),
+        (
+            '"World",Data,\n\n',
+            "Name,Code," + ",".join(map(str, range(1990, 2000))) + ",\nA,AB," + "7," * 9 + ",\n",
+        ),
+    ],
+)
+def test_lines_before_the_header_are_named_with_the_option_that_skips_them(written, lines, table):
+    count = lines.count("\n")
+    written.refused(lines + table, f"pass --skip-rows {count} if it is line {count + 1}")
+    whole = written(table).frame
+    for text in (
+        lines + table,
+        (lines + table).replace("\n", "\r\n"),
+        (lines + table).replace("\n", "\r"),
+    ):
+        assert written(text, skip_rows=count).frame.equals(whole)
+    skipped = written(lines + table, skip_rows=count)
+    names = whole.columns[:1]
+    assert skipped.text(names).equals(whole.select(names))
+    written.refused(lines + table + "1,2,3,4,5,6,7;8;9;10,11,12,13,14\n", "in row ", skip_rows=count)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "day,y,\n2024-01-01,3,\n2024-01-02,4,late\n",
+        ",y\n2024-01-01,3\n2024-01-02,4\n",
+        "y\n3\n4\n",
+        "\n\nday,y\n2024-01-01,3\n2024-01-02,4\n",
+    ],
+)
+def test_a_header_that_lacks_names_is_not_taken_for_a_title(written, text):
+    assert written(text).frame.equals(written(text, skip_rows=0).frame)
+
+
 def column(values, *others):
     """A file of one column, each value in quotes, beside whole numbers and further columns."""
     lines = zip(*([f'"{value}"' for value in part] for part in (values, *others)), strict=True)
