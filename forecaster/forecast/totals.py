@@ -89,7 +89,7 @@ class TotalRequest:
                 f"--sum {self.period}: rows of {panel.name} have whole numbers instead of times; expected "
                 "horizon"
             )
-        if self._calendar(panel).step < 0.99 * panel.calendar.step:
+        if self._calendar(panel).step < 0.99 * panel.calendar.shortest:
             raise ConfigError(
                 f"--sum {self.period}: shorter than a step of {panel.name}, {panel.calendar.freq}; expected "
                 "a longer period, or horizon"
