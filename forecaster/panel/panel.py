@@ -498,7 +498,8 @@ class Panel:
             return stamps.dt.date()
         if schema.time_dtype in ("string", "digits") and schema.time_format and not schema.time_parts:
             text = write_times(stamps, schema.time_format)
-            return text.cast(pl.Int64) if schema.time_dtype == "digits" else text
+            is_text = text.dtype == pl.String
+            return text.cast(pl.Int64) if schema.time_dtype == "digits" and is_text else text
         unit: Any = schema.time_unit or "us"
         return stamps.dt.cast_time_unit(unit)
 

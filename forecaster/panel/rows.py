@@ -217,11 +217,11 @@ def read_times(
     if column.null_count():
         expected, missing = "a time in every row", column.is_null()
         raise row_fault("time", where, expected, column, missing, "fill it in", table.place)
-    digits = column.dtype.is_integer() and (schema.time_dtype != "integer" or time_format is not None)
-    if table.times is None and (column.dtype == pl.String or digits):
-        hint = time_format or schema.time_format
-        if digits and hint is None:
-            hint = integer_format(column, where)
+    digits = column.dtype.is_numeric() and (schema.time_dtype != "integer" or time_format is not None)
+    hint = time_format or schema.time_format
+    if digits and hint is None:
+        hint = integer_format(column, where)
+    if table.times is None and (column.dtype == pl.String or (digits and hint)):
         table = table.with_times(schema.time, hint, strict=time_format is not None)
         column = table.frame[schema.time]
     dtype: TimeDtype
