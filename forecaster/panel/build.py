@@ -463,7 +463,7 @@ def _settled(panel: Panel) -> Panel:
     moved = stamps != time
     count, freq, row = int(moved.sum()), calendar.freq, int(np.argmax(moved))
     first, to = calendar.text(int(time[row])), calendar.text(int(stamps[row]))
-    text = f"{count:,} of {len(time):,} rows lie around steps of {freq}: each is read at the nearest one, {first} at {to}"
+    text = f"{count:,} of {len(time):,} rows lie around steps of {freq}, and are read at these: {first} at {to}"
     advice = "nothing to do if a row is a step; --resample with --agg adds rows up by calendar periods instead"
     name = panel.series_names[int(panel.series_at(row))]
     note = Finding("note", "jitter", text, advice, name, first, count)

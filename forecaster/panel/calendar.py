@@ -4,8 +4,9 @@ Time is int64: microseconds since 1970 (UTC instants for zoned columns; naive ti
 they were UTC), or the caller's own integers. A `freq` is "<count><unit>", as "15min". Steps of days
 and longer keep the wall clock of the zone, so a day over a clock change lasts 23 or 25 hours; hours and
 shorter steps are elapsed time. Days and hours that have no rows are left out where a freq names the others:
-"1b" has weekdays, "1b-mon..sat" or "1b-tue-thu-sat" others, "1h-mon..fri-08:00..17:00" hours of days. All arithmetic is over whole arrays: polars offsets one step at a time,
-so months and weekdays are numbered and divided here. Axes: n = times, series, row.
+"1b" has weekdays, "1b-mon..sat" or "1b-tue-thu-sat" others, "1h-mon..fri-08:00..17:00" hours of days. All
+arithmetic is over whole arrays: polars offsets one step at a time, so months and open days are numbered and
+divided here. Axes: n = times, series, row.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ _JITTER = 0.3
 _WHOLE = 12
 """Part of a step, as five minutes of an hour, up to which a grid lies on whole steps of the day."""
 _LONGEST_STEP = 100 * 366 * DAY
-UNITS = "us, ms, s, min, h, d, b (weekdays; others as 1b-mon..sat), w, mo, moe (month end), q, qe, y, ye, i (integer step)"
+UNITS = (
+    "us, ms, s, min, h, d, b (weekdays; others as 1b-mon..sat), w, mo, moe (month end), q, qe, y, ye, "
+    "i (integer step)"
+)
 _SPELLINGS = {
     "S": "s", "sec": "s", "second": "s", "seconds": "s", "L": "ms", "U": "us",
     "T": "min", "m": "min", "minute": "min", "minutes": "min", "minutely": "min",
@@ -69,7 +73,9 @@ def parse_freq(text: str) -> str:
     match = re.fullmatch(r"\s*(\d*)\s*([A-Za-z]*)((?:-[A-Za-z]{3}|-[\w:.]+)*)\s*", text)
     count, unit, anchor = match.groups("") if match else ("", "?", "")
     unit, anchor = _SPELLINGS.get(unit) or _SPELLINGS.get(unit.lower()) or unit or "i", anchor.lower()
-    anchors: Sequence[str] = _MONTH_NAMES if MONTHS.get(unit, 1) > 1 else WEEKDAYS if unit in "bw" else ()
+    anchors: Sequence[str] = (
+        _MONTH_NAMES if MONTHS.get(unit, 1) > 1 else WEEKDAYS if unit in "bw" else ()
+    )
     parts = [anchor[1:]]
     if unit in _OPEN:
         anchors, parts = (*WEEKDAYS, *clocks(count + unit)), re.split(r"-|\.\.", anchor[1:])
@@ -420,8 +426,8 @@ class Calendar:
         if self._open:
             cells, total = self._open
             number, rest = self._numbered(local)
-            place = number % len(cells) + rest / (7 * DAY // total)
-            day, week = place / (self.day / self.step) % 1, place / len(cells)
+            step = number % len(cells) + rest / (7 * DAY // total)
+            day, week = step / (self.day / self.step) % 1, step / len(cells)
         columns = []
         for cycle in self._calendar_cycles:
             if cycle != "year":
@@ -429,11 +435,11 @@ class Calendar:
             else:
                 year = days.astype("M8[D]").astype("M8[Y]")
                 start = year.astype("M8[D]").astype(np.int64)
-                length = (year + 1).astype("M8[D]").astype(np.int64) - start
-                columns.append((days - start + share) / length)
+                lasts = (year + 1).astype("M8[D]").astype(np.int64) - start
+                columns.append((days - start + share) / lasts)
         for period in self.periods:
-            step = self._elapsed
-            place = time % (step * period) / step if step else self.steps(0, time) % period
+            length = self._elapsed
+            place = time % (length * period) / length if length else self.steps(0, time) % period
             columns.append(place / period)
         # The last microsecond of a cycle rounds to 1 in float32, which is another cycle's start.
         below = np.nextafter(np.float32(1), np.float32(0))

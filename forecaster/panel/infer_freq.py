@@ -71,14 +71,16 @@ def find_freq(
     if integer:
         step = max(1, middle)
         return f"{step}i", not (gaps % step).any()
-    opened = _open_steps(gaps, mode, parts, time_zone)
-    for freq in [*opened, *_candidates(mode, parts, time_zone)]:
+    open_steps = _open_steps(gaps, mode, parts, time_zone)
+    for freq in [*open_steps, *_candidates(mode, parts, time_zone)]:
         if _holds(Calendar(freq, time_zone, False), parts, scattered=not clear):
             return freq, True
     for freq in () if exact else _AROUND:
-        step = Calendar(freq, time_zone, False).step
-        likely = 0.4 * step <= gaps[0] and _FILLED * _median(gaps, counts) <= 1.5 * step
-        if likely and _lies_around(Calendar(freq, time_zone, False), parts, rows):
+        calendar = Calendar(freq, time_zone, False)
+        likely = (
+            0.4 * calendar.step <= gaps[0] and _FILLED * _median(gaps, counts) <= 1.5 * calendar.step
+        )
+        if likely and _lies_around(calendar, parts, rows):
             return freq, True
     # Scattered timestamps have no mode; their median gap is the nominal step.
     months = _months(middle) if middle % DAY == 0 and middle != 28 * DAY else None
@@ -136,14 +138,14 @@ def _candidates(mode: int, parts: Parts, time_zone: str | None) -> list[str]:
 
 def _open_steps(gaps: Times, mode: int, parts: Parts, time_zone: str | None) -> list[str]:
     """Returns the step of the weekdays, or of the times of day, that have rows, where others never have."""
-    cell, days = int(np.gcd.reduce(gaps)), round(mode / DAY)
+    cell, apart = int(np.gcd.reduce(gaps)), round(mode / DAY)
     # In a zone a day may last 23 or 25 hours.
-    if cell % DAY == 0 or (days and time_zone not in (None, "UTC")):
+    if cell % DAY == 0 or (apart and time_zone not in (None, "UTC")):
         cell, step, most = DAY, "1b", 6
     else:
         step, most = _named(cell), 0
     times = clocks(step)
-    if days > most or len(times) * cell != DAY:
+    if apart > most or len(times) * cell != DAY:
         return []
     weekdays, opened, longest = np.zeros(7, bool), np.zeros(len(times), bool), 0
     wall = Calendar("1d", time_zone, False).wall_clock
@@ -154,15 +156,20 @@ def _open_steps(gaps: Times, mode: int, parts: Parts, time_zone: str | None) -> 
         weekdays |= ((rows > 0) & (rows >= RARE * rows.max(axis=1, keepdims=True))).any(axis=0)
         opened[clock // cell] = True
         some = np.flatnonzero(np.diff(indptr))
-        longest = max(longest, int((time[indptr[1:][some] - 1] - time[indptr[:-1][some]]).max(initial=0)))
-    names = [*_ranges(weekdays, WEEKDAYS), *_ranges(opened, times)]
-    if not names or weekdays.sum() * opened.sum() < 2:
+        longest = max(
+            longest, int((time[indptr[1:][some] - 1] - time[indptr[:-1][some]]).max(initial=0))
+        )
+    if weekdays.sum() * opened.sum() < 2:
         return []
-    freq = "-".join([step, *names]).replace("1b-mon..fri", "1b")
-    filled = _filled(Calendar(freq, time_zone, False), parts)
-    cycles = longest / (DAY if weekdays.all() else 7 * DAY)
-    shown = -np.log1p(-min(filled, 0.99)) * cycles >= _ODDS
-    return [freq] if shown and cycles >= _CYCLES - 0.5 else []
+    days, hours = _ranges(weekdays, WEEKDAYS), _ranges(opened, times)
+    found = []
+    for names, cycle in (([*days, *hours], 7 * DAY if days else DAY), (hours, DAY), (days, 7 * DAY)):
+        freq = "-".join([step, *names]).replace("1b-mon..fri", "1b")
+        filled = _filled(Calendar(freq, time_zone, False), parts) if names else 0.0
+        odds = -np.log1p(-min(filled, 0.99)) * longest / cycle
+        if odds >= _ODDS and longest >= (_CYCLES - 0.5) * cycle:
+            found.append(freq)
+    return found
 
 
 def _ranges(chosen: NDArray[np.bool_], names: Sequence[str]) -> list[str]:

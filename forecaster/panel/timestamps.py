@@ -434,20 +434,22 @@ def _of_years(years: pl.Series, parts: int) -> pl.Series:
         days = (counts - 52 * _YEAR_0) * 7 + _WEEK_0
         return days.cast(pl.Int32).cast(pl.Date).cast(pl.Datetime("us"))
     month = counts * 12 // parts
-    return month.to_frame("m").select(pl.datetime(pl.col("m") // 12, pl.col("m") % 12 + 1, 1)).to_series()
+    return (
+        month.to_frame("m").select(pl.datetime(pl.col("m") // 12, pl.col("m") % 12 + 1, 1)).to_series()
+    )
 
 
 def decimal_years(column: pl.Series) -> str | None:
     """Returns how numbers are written that are years and a fraction, in steps of 1, 1/4, 1/12 or 1/52."""
     years = column.drop_nulls().unique()
-    if len(years) < 3 or not years.is_between(1800, 2199).all():
+    values = years.to_numpy()
+    if len(values) < 3 or not years.is_between(1800, 2199).all():
         return None
-    digits = years.cast(pl.String).str.extract(r"\.(\d+)$").str.len_chars().max()
+    digits = max(len(str(value).partition(".")[2]) for value in values.tolist())
     for parts in (1, 4, 12, 52):
         times = _of_years(years, parts).unique()
-        span = (years.max() - years.min()) * parts  # type: ignore[operator]
-        if not times.null_count() and len(years) == len(times) >= 0.6 * span:
-            return f"year/{parts}" + f".{digits}" * (digits < 6)  # type: ignore[operator]
+        if not times.null_count() and len(values) == len(times) >= 0.6 * parts * np.ptp(values):
+            return f"year/{parts}" + f".{digits}" * (digits < 12)
     return None
 
 
@@ -497,10 +499,10 @@ def is_time_name(name: str) -> bool:
 def integer_format(column: pl.Series, where: str) -> str | None:
     """Returns how numbers are written as dates; None where they count steps.
 
-    See `decimal_years` for those with a fraction. Whole numbers of which nine in ten are a valid YYYYMMDD or YYYYMM, or lie between 1973 and 2103 as
-    seconds, milli-, micro- or nanoseconds since 1970, are dates where `is_time_name` holds, and refused
-    as ambiguous elsewhere. YYYY is a date where the column's name contains "year"; days of a spreadsheet are dates
-    under the name of one, where each is a month after the one before at most.
+    See `decimal_years` for those with a fraction. Whole numbers of which nine in ten are a valid YYYYMMDD or
+    YYYYMM, or lie between 1973 and 2103 as seconds, milli-, micro- or nanoseconds since 1970, are dates where
+    `is_time_name` holds, and refused as ambiguous elsewhere. YYYY is a date where the column's name contains
+    "year"; days of a spreadsheet are dates under the name of one, each a month after the one before at most.
     """
     if column.dtype.is_float():
         return decimal_years(column)
