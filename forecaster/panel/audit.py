@@ -507,7 +507,7 @@ def _future(facts: Facts) -> Iterator[Finding]:
     if begun > np.datetime64("now" if calendar.time_zone else datetime.now(), "us").astype(np.int64):
         text = f"the last value is that of {calendar.text(last)}, which lies in the future"
         advice = "check how dates are read (--time-format), or empty the cells that are no observations"
-        yield Finding("warning", "future", text, advice, where=calendar.text(last))
+        yield Finding("warning", "in-future", text, advice, where=calendar.text(last))
 
 
 def _bounds(facts: Facts) -> Iterator[Finding]:

@@ -166,14 +166,14 @@ def test_a_last_value_in_the_future_is_a_warning():
         pd.date_range(end=today, periods=40)
     )
     rules = [finding.rule for finding in check_panel(open_panel(table(ahead), DataConfig(freq="1d")))]
-    assert "future" in rules
+    assert "in-future" in rules
     known = table(ahead)
     known.loc[known.index[-1], "y"] = np.nan
     rules = [finding.rule for finding in check_panel(open_panel(known, DataConfig(freq="1d")))]
-    assert "future" not in rules
+    assert "in-future" not in rules
     # The stamp of the month that has begun is its last day.
     ends = table(pd.date_range(end=today + pd.offsets.MonthEnd(0), periods=24, freq="ME"))
-    assert "future" not in [finding.rule for finding in check_panel(open_panel(ends, DataConfig()))]
+    assert "in-future" not in [finding.rule for finding in check_panel(open_panel(ends, DataConfig()))]
 
 
 def test_hours_of_a_wall_clock_with_summer_time_are_open_hours():
