@@ -544,6 +544,10 @@ def _steps_and_gaps(facts: Facts) -> Iterator[Finding]:
         text = f"rows lie on no grid: they are forecast in steps of {freq}, their usual distance"
         advice = "--resample with --agg aggregates them to the step that is named, or --freq if each has one row"
         yield Finding("note", "irregular", text, advice)
+    if panel.regular and "-" in freq and panel.calendar.shortest < panel.calendar.step:
+        text = f"a step is the next day or hour that has rows, {freq}: others have none"
+        advice = "nothing to do where these are closed; --freq 1d or 1h forecasts all days or hours"
+        yield Finding("note", "calendar", text, advice)
     yield from _closed(facts)
     coarse = pl.col("early") == pl.col("late")
     for kind, text, advice in (

@@ -72,7 +72,7 @@ def find_freq(
         step = max(1, middle)
         return f"{step}i", not (gaps % step).any()
     open_steps = _open_steps(gaps, mode, parts, time_zone)
-    for freq in [*open_steps, *_candidates(mode, parts, time_zone)]:
+    for freq in [*open_steps, *_candidates(mode, time_zone)]:
         if _holds(Calendar(freq, time_zone, False), parts, scattered=not clear):
             return freq, True
     for freq in () if exact else _AROUND:
@@ -122,13 +122,11 @@ def _median(gaps: Times, counts: Times) -> int:
     return int(middle.sum()) // 2
 
 
-def _candidates(mode: int, parts: Parts, time_zone: str | None) -> list[str]:
+def _candidates(mode: int, time_zone: str | None) -> list[str]:
     """Returns the steps that a gap may be, in the order of preference."""
     apart, found = round(mode / DAY), []
     if (months := _months(mode)) is not None:
         found += [f"{months}e", months]
-    elif apart == 1 and _skips_weekends(parts, time_zone):
-        found.append("1b")
     zoned = time_zone not in (None, "UTC")
     # In a zone a day may last 23 or 25 hours, so days are counted on the wall clock.
     if zoned and apart and abs(mode - apart * DAY) <= FIXED["h"]:
@@ -137,22 +135,31 @@ def _candidates(mode: int, parts: Parts, time_zone: str | None) -> list[str]:
 
 
 def _open_steps(gaps: Times, mode: int, parts: Parts, time_zone: str | None) -> list[str]:
-    """Returns the step of the weekdays, or of the times of day, that have rows, where others never have."""
+    """Returns the step of the weekdays, or of the times of day, that have rows, where others never have.
+
+    Weekends are proven by a Friday that its Monday follows: a few gaps may hide them.
+    """
     cell, apart = int(np.gcd.reduce(gaps)), round(mode / DAY)
     # In a zone a day may last 23 or 25 hours.
     if cell % DAY == 0 or (apart and time_zone not in (None, "UTC")):
         cell, step, most = DAY, "1b", 6
     else:
+        # Times are named as they are: a step of two hours from nine o'clock on is one of an hour.
+        hour = int(np.gcd(cell, next(time[0] for time, _ in parts if len(time)) % DAY))
+        cell = hour if hour % FIXED["h"] == 0 else cell
         step, most = _named(cell), 0
     times = clocks(step)
     if apart > most or len(times) * cell != DAY:
         return []
-    weekdays, opened, longest = np.zeros(7, bool), np.zeros(len(times), bool), 0
+    weekdays, opened, longest, skips = np.zeros(7, bool), np.zeros(len(times), bool), 0, False
     wall = Calendar("1d", time_zone, False).wall_clock
     for time, indptr in parts:
         day, clock = np.divmod(wall(time), DAY)
+        weekday = (day + 3) % 7
+        from_friday = (np.diff(day) == 3) & (weekday[:-1] == 4) & _inside(len(time), indptr)
+        skips = skips or bool(from_friday.any())
         owner = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-        rows = np.bincount(owner * 7 + (day + 3) % 7, minlength=7 * (len(indptr) - 1)).reshape(-1, 7)
+        rows = np.bincount(owner * 7 + weekday, minlength=7 * (len(indptr) - 1)).reshape(-1, 7)
         weekdays |= ((rows > 0) & (rows >= RARE * rows.max(axis=1, keepdims=True))).any(axis=0)
         opened[clock // cell] = True
         some = np.flatnonzero(np.diff(indptr))
@@ -169,7 +176,7 @@ def _open_steps(gaps: Times, mode: int, parts: Parts, time_zone: str | None) -> 
         odds = -np.log1p(-min(filled, 0.99)) * longest / cycle
         if odds >= _ODDS and longest >= (_CYCLES - 0.5) * cycle:
             found.append(freq)
-    return found
+    return [*found, *["1b"] * (skips and apart == 1 and not weekdays[5:].any())]
 
 
 def _ranges(chosen: NDArray[np.bool_], names: Sequence[str]) -> list[str]:
@@ -178,20 +185,6 @@ def _ranges(chosen: NDArray[np.bool_], names: Sequence[str]) -> list[str]:
     runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
     ends = [sorted({int(run[0]), int(run[-1])}) for run in runs]
     return [] if chosen.all() else ["..".join(names[end] for end in pair) for pair in ends]
-
-
-def _skips_weekends(parts: Parts, time_zone: str | None) -> bool:
-    """Whether no row is on a weekend, and some Friday is followed by its Monday."""
-    # The second excludes tables whose gaps happen to hide the weekends.
-    over_weekend, calendar = False, Calendar("1d", time_zone, False)
-    for time, indptr in parts:
-        days = calendar.wall_clock(time) // DAY
-        weekday = (days + 3) % 7
-        if (weekday > 4).any():
-            return False
-        from_friday = (np.diff(days) == 3) & (weekday[:-1] == 4) & _inside(len(time), indptr)
-        over_weekend = over_weekend or bool(from_friday.any())
-    return over_weekend
 
 
 def _holds(calendar: Calendar, parts: Parts, *, scattered: bool) -> bool:
