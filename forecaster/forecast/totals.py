@@ -293,8 +293,10 @@ def _sums_of(
     new = np.diff(start, axis=1, prepend=0) != 0
     new[:, 0] = True
     begin = np.flatnonzero(new)
-    steps = np.diff(begin, append=start.size)
+    opened = ~forecast.closed
+    steps = np.add.reduceat(opened.ravel(), begin, dtype=np.int64)
     mean = paths.mean(axis=1) if forecast.mean is None else forecast.mean  # [N, H, C]
+    mean = np.where(opened[..., None], mean, 0.0)
     path_sums, mean_sums = (
         np.add.reduceat(cells.reshape(start.size, *cells.shape[2:]), begin, axis=0)
         for cells in (paths.transpose(0, 2, 3, 1), mean)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from forecaster.config import FitConfig, TargetConfig
 from forecaster.panel.arrays import PART_CELLS
-from forecaster.panel.calendar import DAY, FIXED, RARE, WEEKDAYS
+from forecaster.panel.calendar import FIXED, WEEKDAYS
 from forecaster.panel.findings import OTHER_STEP, Finding, Severity, listing, refuse_errors, worst_first
 from forecaster.panel.panel import MISSING, Panel
 
@@ -565,26 +565,14 @@ def _steps_and_gaps(facts: Facts) -> Iterator[Finding]:
 
 def _closed(facts: Facts) -> Iterator[Finding]:
     """Series that hardly ever have a value on weekdays on which others have."""
-    panel, calendar = facts.panel, facts.panel.calendar
-    if not panel.regular or calendar.unit not in ("d", "b"):
-        return
-    count = facts.count[:, : panel.n_channels].max(axis=1)
-    gappy = np.flatnonzero((count > 0) & (count < (1 - RARE) * facts.span))
-    rare = np.zeros((panel.n_series, 7), bool)
-    held = np.full(7, len(gappy) < np.count_nonzero(count))
-    for series, rows, owner in facts.blocks(gappy):
-        values = panel.values[rows, : panel.n_channels]
-        seen = (values == values).any(axis=1)
-        place = owner * 7 + (calendar.wall_clock(panel.time[rows]) // DAY + 3) % 7
-        some = np.bincount(place[seen], minlength=7 * len(series)).reshape(-1, 7)
-        weeks = facts.span[series, None] / calendar.season_length
-        rare[series] = (some < RARE * weeks) & (weeks >= 3)
-        held |= (~rare[series]).any(axis=0)
-    if len(bad := np.flatnonzero((rare & held).any(axis=1))):
-        days = ", ".join(WEEKDAYS[day] for day in np.flatnonzero((rare & held).any(axis=0)))
-        text = f"SOME hardly ever have a value on days that others have ({days}), and are forecast there too"
-        advice = "leave these days out, or forecast such series as a table of their own, whose days are its steps"
-        yield _on_series(facts, "warning", "closed", bad, text, advice, days)
+    closed, calendar = facts.panel.closed, facts.panel.calendar
+    if closed.any():
+        days = ", ".join(WEEKDAYS[day] for day in np.flatnonzero(closed.any(axis=0)))
+        text = f"SOME hardly ever have a value on some days of {calendar.freq} ({days}): these are not forecast"
+        advice = "nothing to do where they are closed; --freq 1d forecasts every day of every series"
+        yield _on_series(
+            facts, "note", "closed", np.flatnonzero(closed.any(axis=1)), text, advice, days
+        )
 
 
 def _gaps(facts: Facts, other_steps: Ints) -> Iterator[Finding]:

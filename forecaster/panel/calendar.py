@@ -33,6 +33,9 @@ _OPEN = ("h", "min", "b")
 """Units of which a freq may name the days and hours that have rows."""
 RARE = 0.05
 """Share of its steps, or of those at a weekday or hour, below which a series is hardly ever observed."""
+LEAST_CYCLES, ODDS = 2.5, 7.0
+"""Weeks without rows on a day, or days without one at an hour, that show it closed, and the logarithm of the odds
+against chance."""
 _JITTER = 0.3
 """Share of a step that times may lie off it: two days of a week."""
 _WHOLE = 12
@@ -96,6 +99,25 @@ def clocks(step: str) -> list[str]:
     length = int(match[1] or 1) * FIXED[match[2]] if match else DAY
     minutes = range(0, 1440, length // FIXED["min"] if length and DAY % length == 0 else 1440)
     return [f"{minute // 60:02d}:{minute % 60:02d}" for minute in minutes]
+
+
+def closed_days(counts: Times, weeks: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Returns the weekdays on which series hardly ever have rows, as far as these are no chance: [series, 7].
+
+    An open day has a row with the share p of the days that have any, so n weeks have none with (1 − p)ⁿ.
+    Rows on one weekday are weeks, a step of their own.
+
+    Args:
+        counts: [series, 7] rows on each weekday.
+        weeks: [series] from the first row to the last.
+    """
+    closed = counts < RARE * counts.max(axis=1, keepdims=True)
+    days = (~closed).sum(axis=1)
+    filled = counts.sum(axis=1) / np.maximum(days * weeks, 1)
+    proven = (
+        (days > 1) & (weeks >= LEAST_CYCLES) & (-np.log1p(-np.minimum(filled, 0.99)) * weeks >= ODDS)
+    )
+    return np.asarray(closed & proven[:, None])
 
 
 def _places(parts: Sequence[str], names: Sequence[str]) -> list[int]:

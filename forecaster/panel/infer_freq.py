@@ -16,7 +16,19 @@ import polars as pl
 from numpy.typing import NDArray
 
 from forecaster.errors import DataError
-from forecaster.panel.calendar import DAY, FIXED, MONTHS, RARE, WEEKDAYS, Calendar, Times, clocks
+from forecaster.panel.calendar import (
+    DAY,
+    FIXED,
+    LEAST_CYCLES,
+    MONTHS,
+    ODDS,
+    RARE,
+    WEEKDAYS,
+    Calendar,
+    Times,
+    clocks,
+    closed_days,
+)
 from forecaster.panel.findings import fault
 
 Parts = Sequence[tuple[Times, Times]]
@@ -32,10 +44,6 @@ _AROUND = (
 """Steps that timestamps may lie around, the longest first."""
 _FILLED, _PROOF = 0.6, 8
 """Share of such steps that have a row, and rows beyond two of each series, that show them."""
-_CYCLES, _ODDS = 3, 7.0
-"""Weeks without rows on some days, or days without some hours, that show them closed, and the logarithm of the
-odds against chance: a step that is open has a row with the share p of those that have, so n such steps have none
-with (1 − p)ⁿ."""
 
 
 def find_freq(
@@ -151,30 +159,33 @@ def _open_steps(gaps: Times, mode: int, parts: Parts, time_zone: str | None) -> 
     times = clocks(step)
     if apart > most or len(times) * cell != DAY:
         return []
-    weekdays, opened, longest, skips = np.zeros(7, bool), np.zeros(len(times), bool), 0, False
+    weekdays, opened, longest = np.zeros(7, bool), np.zeros(len(times), bool), 0
+    skips = unlike = False
     wall = Calendar("1d", time_zone, False).wall_clock
     for time, indptr in parts:
+        some = np.flatnonzero(np.diff(indptr))
         day, clock = np.divmod(wall(time), DAY)
         weekday = (day + 3) % 7
         from_friday = (np.diff(day) == 3) & (weekday[:-1] == 4) & _inside(len(time), indptr)
         skips = skips or bool(from_friday.any())
         owner = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-        rows = np.bincount(owner * 7 + weekday, minlength=7 * (len(indptr) - 1)).reshape(-1, 7)
-        weekdays |= ((rows > 0) & (rows >= RARE * rows.max(axis=1, keepdims=True))).any(axis=0)
+        rows = np.bincount(owner * 7 + weekday, minlength=7 * (len(indptr) - 1)).reshape(-1, 7)[some]
+        weekdays |= (rows >= RARE * rows.max(axis=1, keepdims=True)).any(axis=0)
         opened[clock // cell] = True
-        some = np.flatnonzero(np.diff(indptr))
-        longest = max(
-            longest, int((time[indptr[1:][some] - 1] - time[indptr[:-1][some]]).max(initial=0))
-        )
+        spans = time[indptr[1:][some] - 1] - time[indptr[:-1][some]]
+        longest = max(longest, int(spans.max(initial=0)))
+        unlike = unlike or bool(closed_days(rows, spans / (7 * DAY)).any())
     if weekdays.sum() * opened.sum() < 2:
         return []
+    if unlike and weekdays.all() and most:
+        return ["1b-mon..sun"]  # of series with days of their own
     days, hours = _ranges(weekdays, WEEKDAYS), _ranges(opened, times)
     found = []
     for names, cycle in (([*days, *hours], 7 * DAY if days else DAY), (hours, DAY), (days, 7 * DAY)):
         freq = "-".join([step, *names]).replace("1b-mon..fri", "1b")
         filled = _filled(Calendar(freq, time_zone, False), parts) if names else 0.0
         odds = -np.log1p(-min(filled, 0.99)) * longest / cycle
-        if odds >= _ODDS and longest >= (_CYCLES - 0.5) * cycle:
+        if odds >= ODDS and longest >= LEAST_CYCLES * cycle:
             found.append(freq)
     return [*found, *["1b"] * (skips and apart == 1 and not weekdays[5:].any())]
 

@@ -118,9 +118,9 @@ def test_shops_of_other_days_are_named():
     shops = [table(weekdays(*days), shop=name) for name, days in
              (("a", range(6)), ("b", range(5)), ("c", range(7)))]  # fmt: skip
     panel = open_panel(pd.concat(shops), DataConfig())
-    assert panel.calendar.freq == "1d"
+    assert panel.calendar.freq == "1b-mon..sun"
     (found,) = [finding for finding in check_panel(panel) if finding.rule == "closed"]
-    assert (found.count, found.where, found.severity) == (2, "sat, sun", "warning")
+    assert (found.count, found.where, found.severity) == (2, "sat, sun", "note")
     assert not [
         note for note in check_panel(open_panel(shops[0], DataConfig())) if note.rule == "closed"
     ]
@@ -194,3 +194,27 @@ def test_dates_of_a_plain_file_are_written_as_dates(tmp_path):
     days = pl.DataFrame({"date": [date(2024, 1, d) for d in range(1, 31)], "y": range(30)})
     days.filter(pl.col("date").dt.weekday() < 7).write_csv(path)
     assert fc.predict(path, horizon=2).frame["date"].to_list() == [date(2024, 1, 31), date(2024, 2, 1)]
+
+
+def test_each_shop_is_forecast_and_summed_on_its_own_days():
+    days = pd.date_range("2024-01-01", "2024-06-30")
+    kinds = {"a": range(6), "b": range(5), "c": range(7)}
+    shops = [table(weekdays(*kinds[name], days=days), shop=name) for name in kinds]
+    shops = [shop.assign(y=29.8 + 0.1 * (shop["y"] % 5)) for shop in shops]
+    # All end on a Sunday, so that all are forecast from one day on.
+    ends = pd.DataFrame({"day": [days[-1]] * 2, "y": np.nan, "shop": ["a", "b"]})
+    forecast = fc.predict(pd.concat([*shops, ends]), horizon=14, cutoff="last")
+    rows = forecast.frame
+    for name, own in kinds.items():
+        shop = rows[rows["shop"] == name]
+        opened = shop["day"].dt.day_of_week.isin(own)
+        assert (shop["status"].where(opened, "closed") == shop["status"]).all() and len(shop) == 14
+        np.testing.assert_allclose(shop["forecast"], np.where(opened, 30.0, np.nan), rtol=0.02)
+    weeks = forecast.total("W").frame
+    np.testing.assert_allclose(weeks["forecast"], [180, 180, 150, 150, 210, 210], rtol=0.02)
+    assert weeks["steps"].tolist() == [6, 6, 5, 5, 7, 7]
+    every = forecast.total("W", by="all").frame
+    np.testing.assert_allclose(every["mean"], [540, 540], rtol=0.03)
+    # Each day is forecast where that is asked for.
+    daily = fc.predict(pd.concat(shops), horizon=14, freq="1d")
+    assert set(daily.frame["status"]) == {"ok"} and daily.frame["forecast"].notna().all()
