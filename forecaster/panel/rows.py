@@ -235,7 +235,8 @@ def read_times(
         dtype = "date" if column.dtype == pl.Date else "datetime"
     else:
         text = f"{where}: expected dates, timestamps or whole numbers, found {column.dtype}"
-        raise fault("time", text, "name the right column with --time", where=schema.time)
+        advice = "name the right column with --time, or pass --time-format year/12 where it holds decimal years"
+        raise fault("time", text, advice, where=schema.time)
     zone, unit = (getattr(column.dtype, name, None) for name in ("time_zone", "time_unit"))
     if unit == "ns" and (finer := column.to_physical() % 1000 != 0).any():
         cells = column.to_physical().cast(pl.String) + " ns since 1970"
