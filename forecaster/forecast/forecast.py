@@ -153,14 +153,22 @@ class Forecast(Result):
             ConfigError: the model has none.
         """
         if self.paths is not None:
-            return self.paths
+            return self._open_only(self.paths)
         if self.source is None:
             if self.artifact is not None:
                 from forecaster.forecast.window import check_samples
 
                 check_samples(self.artifact, count)
             raise ConfigError(_NO_PATHS)
-        return self.source.draw(self, count, seed)
+        return self._open_only(self.source.draw(self, count, seed))
+
+    @property
+    def closed(self) -> NDArray[np.bool_]:
+        """[N, H] whether a lead is on a weekday on which the series has no values; sums leave it out."""
+        return self.panel.closed_at(self.series, self.time)
+
+    def _open_only(self, paths: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.where(self.closed[:, None, :, None], 0.0, paths) if self.panel.closed.any() else paths
 
     def lacks(self, several: bool) -> str:
         """Returns what ends the status of sums of paths; `several` = over series or channels."""
@@ -187,6 +195,12 @@ class Forecast(Result):
             ok = [one.startswith("ok") for one in self.status]
             status[ok] += f", {scarce}"
         columns["status"] = np.repeat(status, samples * horizon)
+        if self.panel.closed.any():
+            closed = np.repeat(self.closed, channels * samples, axis=0).reshape(-1)
+            columns["status"][closed & (columns["status"] != "")] = "closed"
+            columns |= {
+                name: np.where(closed, np.nan, columns[name]) for name in values if name != "\0at"
+            }
         return self.panel.frame(
             np.repeat(self.series, each),
             np.repeat(self.time, channels * samples, axis=0).reshape(-1),

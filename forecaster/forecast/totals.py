@@ -89,7 +89,7 @@ class TotalRequest:
                 f"--sum {self.period}: rows of {panel.name} have whole numbers instead of times; expected "
                 "horizon"
             )
-        if self._calendar(panel).step < 0.99 * panel.calendar.step:
+        if self._calendar(panel).step < 0.99 * panel.calendar.shortest:
             raise ConfigError(
                 f"--sum {self.period}: shorter than a step of {panel.name}, {panel.calendar.freq}; expected "
                 "a longer period, or horizon"
@@ -293,8 +293,10 @@ def _sums_of(
     new = np.diff(start, axis=1, prepend=0) != 0
     new[:, 0] = True
     begin = np.flatnonzero(new)
-    steps = np.diff(begin, append=start.size)
+    opened = ~forecast.closed
+    steps = np.add.reduceat(opened.ravel(), begin, dtype=np.int64)
     mean = paths.mean(axis=1) if forecast.mean is None else forecast.mean  # [N, H, C]
+    mean = np.where(opened[..., None], mean, 0.0)
     path_sums, mean_sums = (
         np.add.reduceat(cells.reshape(start.size, *cells.shape[2:]), begin, axis=0)
         for cells in (paths.transpose(0, 2, 3, 1), mean)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from forecaster.config import FitConfig, TargetConfig
 from forecaster.panel.arrays import PART_CELLS
-from forecaster.panel.calendar import FIXED
+from forecaster.panel.calendar import FIXED, WEEKDAYS
 from forecaster.panel.findings import OTHER_STEP, Finding, Severity, listing, refuse_errors, worst_first
 from forecaster.panel.panel import MISSING, Panel
 from forecaster.panel.timestamps import changed_clock
@@ -496,6 +497,20 @@ def _ends(facts: Facts) -> Iterator[Finding]:
         yield _on_series(facts, "note", "ends", seen[behind > 0], text, advice, where)
 
 
+def _future(facts: Facts) -> Iterator[Finding]:
+    """A last observed target that lies in the future."""
+    panel, calendar = facts.panel, facts.panel.calendar
+    if calendar.integer or not facts.span.any():
+        return
+    last = panel.last_time()
+    # The last day of a period lies ahead until the period is over.
+    begun = calendar.shift(last, -int(bool(calendar.rows) or calendar.unit.endswith("e")))
+    if begun > np.datetime64("now" if calendar.time_zone else datetime.now(), "us").astype(np.int64):
+        text = f"the last value is that of {calendar.text(last)}, which lies in the future"
+        advice = "check how dates are read (--time-format), or empty the cells that are no observations"
+        yield Finding("warning", "in-future", text, advice, where=calendar.text(last))
+
+
 def _bounds(facts: Facts) -> Iterator[Finding]:
     """Bounds that all targets keep, which forecasts can be held to."""
     panel = facts.panel
@@ -526,6 +541,15 @@ def _steps_and_gaps(facts: Facts) -> Iterator[Finding]:
     """Series whose step differs from the panel's or changes, and gaps in all others."""
     panel, steps = facts.panel, _other_steps(facts)
     freq = panel.calendar.freq
+    if not (panel.regular or panel.calendar.integer):
+        text = f"rows lie on no grid: they are forecast in steps of {freq}, their usual distance"
+        advice = "--resample with --agg aggregates them to the step that is named, or --freq if each has one row"
+        yield Finding("note", "irregular", text, advice)
+    if panel.regular and "-" in freq and panel.calendar.shortest < panel.calendar.step:
+        text = f"a step is the next day or hour that has rows, {freq}: others have none"
+        advice = "nothing to do where these are closed; --freq 1d or 1h forecasts all days or hours"
+        yield Finding("note", "calendar", text, advice)
+    yield from _closed(facts)
     coarse = pl.col("early") == pl.col("late")
     for kind, text, advice in (
         (coarse, f"SOME {OTHER_STEP} {freq} (the first: about {{0:g}} times as long)",
@@ -538,6 +562,18 @@ def _steps_and_gaps(facts: Facts) -> Iterator[Finding]:
             where, text = facts.at(panel.first_observed[int(bad[0])]), text.format(early[0], late[0])
             yield _on_series(facts, "warning", "frequency", bad.astype(int), text, advice, where)
     yield from _gaps(facts, steps["series"].to_numpy())
+
+
+def _closed(facts: Facts) -> Iterator[Finding]:
+    """Series that hardly ever have a value on weekdays on which others have."""
+    closed, calendar = facts.panel.closed, facts.panel.calendar
+    if closed.any():
+        days = ", ".join(WEEKDAYS[day] for day in np.flatnonzero(closed.any(axis=0)))
+        text = f"SOME hardly ever have a value on some days of {calendar.freq} ({days}): these are not forecast"
+        advice = "nothing to do where they are closed; --freq 1d forecasts every day of every series"
+        yield _on_series(
+            facts, "note", "closed", np.flatnonzero(closed.any(axis=1)), text, advice, days
+        )
 
 
 def _gaps(facts: Facts, other_steps: Ints) -> Iterator[Finding]:
@@ -806,7 +842,7 @@ def _correlation(one: Floats, other: Floats) -> Floats:
 TARGET_RULES = (_constant, _stuck, _outlier_scale, _jumps, _negative_counts, _sparse)
 """Called with each channel and its name."""
 TABLE_RULES = (
-    _unobserved, _short, _ends, _bounds, _steps_and_gaps, _empty, _edges, _horizon, _leaks, _twins,
+    _unobserved, _short, _ends, _future, _bounds, _steps_and_gaps, _empty, _edges, _horizon, _leaks, _twins,
     _unknown_categories,
 )  # fmt: skip
 CLASS_RULES = (_unobserved, _empty, _twins, _unknown_categories)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from forecaster.config import DataConfig
 from forecaster.errors import ConfigError, DataError
-from forecaster.panel.calendar import Calendar, parse_freq
+from forecaster.panel.calendar import RARE, Calendar, parse_freq
 from forecaster.panel.findings import Faults, Finding, beside, fault, refuse_errors
 from forecaster.panel.frames import Table, read_tables
 from forecaster.panel.holidays import check_holidays, count_holidays
@@ -284,7 +284,9 @@ def find_calendar(schema: Schema, data: DataConfig, times: Parts) -> tuple[Calen
     elif schema.time is None:
         freq, regular = "1i", True
     else:
-        freq, regular = find_freq(times, integer, schema.time_zone)
+        # Rows around a step are aggregated as they are.
+        exact = data.resample is not None
+        freq, regular = find_freq(times, integer, schema.time_zone, exact=exact)
     return Calendar(freq, schema.time_zone, integer, *schema.cycles(data)), regular
 
 
@@ -409,14 +411,16 @@ def _on_grid(panel: Panel, *, sparse: bool) -> Panel:
     Raises:
         DataError: a row is off the grid, or most of the grid would be empty.
     """
-    if (off := panel.calendar.off_anchor(panel.time)).any():
-        raise _off_grid(panel, off)
-    if panel.calendar.is_dense(panel.time, panel.indptr):
+    calendar = panel.calendar
+    if calendar.is_dense(panel.time, panel.indptr) and not calendar.off_anchor(panel.time).any():
         return panel
-    length = np.diff(panel.indptr)
-    anchor, place, off = panel.calendar.placed(panel.time, panel.indptr)
+    anchor, place, off = calendar.placed(panel.time, panel.indptr)
     if off.any():
+        panel = _settled(_opened(panel, off))
+        anchor, place, _ = calendar.placed(panel.time, panel.indptr)
+    if (off := calendar.off_anchor(panel.time)).any():
         raise _off_grid(panel, off)
+    length = np.diff(panel.indptr)
     start = np.append(place, 0)[panel.indptr[:-1]]
     place = place - np.repeat(start, length)
     spans = np.append(place, -1)[np.where(length > 0, panel.indptr[1:] - 1, panel.n_rows)] + 1
@@ -433,6 +437,43 @@ def _on_grid(panel: Panel, *, sparse: bool) -> Panel:
     count = np.arange(total) + np.repeat(start - indptr[:-1], spans)
     time = panel.calendar.shift(np.repeat(anchor, spans), count)
     return replace(panel, values=values, codes=codes, time=time, indptr=indptr)
+
+
+def _opened(panel: Panel, off: NDArray[np.bool_]) -> Panel:
+    """Returns the panel without the few rows on days, or at times of day, that otherwise have none."""
+    closed = off & panel.calendar.closed(panel.time)
+    count, freq = int(closed.sum()), panel.calendar.freq
+    if not 0 < count <= max(1, RARE * panel.n_rows):
+        return panel
+    first = panel.calendar.text(int(panel.time[closed][0]))
+    text = f"{count:,} rows lie outside the days or hours of {freq}, and are left out"
+    advice = "nothing to do if they are exceptions; --freq 1d or 1h keeps them, and forecasts all days or hours"
+    note = Finding("warning", "calendar", text, advice, where=first, count=count)
+    kept = np.add.accumulate(np.append(0, ~closed))[panel.indptr]
+    rows = {name: getattr(panel, name)[~closed] for name in ("values", "codes", "time")}
+    return replace(panel, **rows, indptr=kept, notes=(*panel.notes, note))
+
+
+def _settled(panel: Panel) -> Panel:
+    """Returns the panel with rows around the steps of its grid on them.
+
+    Raises:
+        DataError: a step has two rows, or a row is far from all.
+    """
+    calendar, time = panel.calendar, panel.time
+    off = calendar.placed(time, panel.indptr)[2]
+    if not off.any():
+        return panel
+    if (stamps := calendar.settled(time, panel.indptr)) is None:
+        raise _off_grid(panel, off)
+    moved = stamps != time
+    count, freq, row = int(moved.sum()), calendar.freq, int(np.argmax(moved))
+    first, to = calendar.text(int(time[row])), calendar.text(int(stamps[row]))
+    text = f"{count:,} of {len(time):,} rows lie around steps of {freq}, and are read at these: {first} at {to}"
+    advice = "nothing to do if a row is a step; --resample with --agg adds rows up by calendar periods instead"
+    name = panel.series_names[int(panel.series_at(row))]
+    note = Finding("note", "jitter", text, advice, name, first, count)
+    return replace(panel, time=stamps, notes=(*panel.notes, note))
 
 
 def check_density(name: str, freq: str, total: int, rows: int) -> None:

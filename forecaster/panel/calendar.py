@@ -3,13 +3,16 @@
 Time is int64: microseconds since 1970 (UTC instants for zoned columns; naive timestamps and dates as if
 they were UTC), or the caller's own integers. A `freq` is "<count><unit>", as "15min". Steps of days
 and longer keep the wall clock of the zone, so a day over a clock change lasts 23 or 25 hours; hours and
-shorter steps are elapsed time. All arithmetic is over whole arrays: polars offsets one step at a time,
-so months and weekdays are numbered and divided here. Axes: n = times, series, row.
+shorter steps are elapsed time. Days and hours that have no rows are left out where a freq names the others:
+"1b" has weekdays, "1b-mon..sat" or "1b-tue-thu-sat" others, "1h-mon..fri-08:00..17:00" hours of days. All
+arithmetic is over whole arrays: polars offsets one step at a time, so months and open days are numbered and
+divided here. Axes: n = times, series, row.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,8 +29,22 @@ Times = NDArray[np.int64]
 DAY = 86_400_000_000
 FIXED = {"us": 1, "ms": 1000, "s": 10**6, "min": 60 * 10**6, "h": 3600 * 10**6, "d": DAY, "w": 7 * DAY}
 MONTHS = {"mo": 1, "moe": 1, "q": 3, "qe": 3, "y": 12, "ye": 12}
+_OPEN = ("h", "min", "b")
+"""Units of which a freq may name the days and hours that have rows."""
+RARE = 0.05
+"""Share of its steps, or of those at a weekday or hour, below which a series is hardly ever observed."""
+LEAST_CYCLES, ODDS = 2.5, 7.0
+"""Weeks without rows on a day, or days without one at an hour, that show it closed, and the logarithm of the odds
+against chance."""
+_JITTER = 0.3
+"""Share of a step that times may lie off it: two days of a week."""
+_WHOLE = 12
+"""Part of a step, as five minutes of an hour, up to which a grid lies on whole steps of the day."""
 _LONGEST_STEP = 100 * 366 * DAY
-UNITS = "us, ms, s, min, h, d, b (weekdays), w, mo, moe (month end), q, qe, y, ye, i (integer step)"
+UNITS = (
+    "us, ms, s, min, h, d, b (weekdays; others as 1b-mon..sat), w, mo, moe (month end), q, qe, y, ye, "
+    "i (integer step)"
+)
 _SPELLINGS = {
     "S": "s", "sec": "s", "second": "s", "seconds": "s", "L": "ms", "U": "us",
     "T": "min", "m": "min", "minute": "min", "minutes": "min", "minutely": "min",
@@ -39,7 +56,7 @@ _SPELLINGS = {
     "YS": "y", "AS": "y", "A": "ye", "Y": "ye", "YE": "ye",
     "year": "y", "years": "y", "yearly": "y", "annual": "y", "integer": "i", "step": "i",
 }  # fmt: skip
-_WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
@@ -56,12 +73,17 @@ def parse_freq(text: str) -> str:
         >>> parse_freq("15T"), parse_freq("W-SUN"), parse_freq("hourly")
         ('15min', '1w-sun', '1h')
     """
-    match = re.fullmatch(r"\s*(\d*)\s*([A-Za-z]*)(-[A-Za-z]{3})?\s*", text)
+    match = re.fullmatch(r"\s*(\d*)\s*([A-Za-z]*)((?:-[A-Za-z]{3}|-[\w:.]+)*)\s*", text)
     count, unit, anchor = match.groups("") if match else ("", "?", "")
     unit, anchor = _SPELLINGS.get(unit) or _SPELLINGS.get(unit.lower()) or unit or "i", anchor.lower()
-    anchors = _WEEKDAYS if unit == "w" else _MONTH_NAMES if MONTHS.get(unit, 1) > 1 else ()
+    anchors: Sequence[str] = (
+        _MONTH_NAMES if MONTHS.get(unit, 1) > 1 else WEEKDAYS if unit in "bw" else ()
+    )
+    parts = [anchor[1:]]
+    if unit in _OPEN:
+        anchors, parts = (*WEEKDAYS, *clocks(count + unit)), re.split(r"-|\.\.", anchor[1:])
     known = unit in FIXED or unit in MONTHS or unit in ("b", "i")
-    known = known and (not anchor or anchor[1:] in anchors)
+    known = known and (not anchor or {*parts} <= {*anchors})
     if not known or count.strip("0") == "" != count or not text.strip():
         raise DataError(f"freq '{text}': expected a count and a unit, as 1h; units are {UNITS}")
     length = FIXED.get(unit) or MONTHS.get(unit, 1) * 31 * DAY
@@ -69,6 +91,44 @@ def parse_freq(text: str) -> str:
     if len(count) > 18 or int(count or 1) > most:
         raise DataError(f"freq '{text[:40]}': expected a step of at most {most}{unit}")
     return f"{int(count or 1)}{unit}{anchor}"
+
+
+def clocks(step: str) -> list[str]:
+    """Returns the times of day at which steps begin, as 08:15; only midnight where they divide no day."""
+    match = re.fullmatch("(\\d{0,4})(h|min)", step)
+    length = int(match[1] or 1) * FIXED[match[2]] if match else DAY
+    minutes = range(0, 1440, length // FIXED["min"] if length and DAY % length == 0 else 1440)
+    return [f"{minute // 60:02d}:{minute % 60:02d}" for minute in minutes]
+
+
+def closed_days(counts: Times, weeks: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Returns the weekdays on which series hardly ever have rows, as far as these are no chance: [series, 7].
+
+    An open day has a row with the share p of the days that have any, so n weeks have none with (1 − p)ⁿ.
+    Rows on one weekday are weeks, a step of their own.
+
+    Args:
+        counts: [series, 7] rows on each weekday.
+        weeks: [series] from the first row to the last.
+    """
+    closed = counts < RARE * counts.max(axis=1, keepdims=True)
+    days = (~closed).sum(axis=1)
+    filled = counts.sum(axis=1) / np.maximum(days * weeks, 1)
+    proven = (
+        (days > 1) & (weeks >= LEAST_CYCLES) & (-np.log1p(-np.minimum(filled, 0.99)) * weeks >= ODDS)
+    )
+    return np.asarray(closed & proven[:, None])
+
+
+def _places(parts: Sequence[str], names: Sequence[str]) -> list[int]:
+    """Returns the places of names, and those of ranges of them, as sat..wed; all of them without any."""
+    found = set[int]()
+    for first, _, last in (part.partition("..") for part in parts):
+        if first in names:
+            begin = names.index(first)
+            count = (names.index(last or first) - begin) % len(names) + 1
+            found |= {(begin + more) % len(names) for more in range(count)}
+    return sorted(found) or list(range(len(names)))
 
 
 @dataclass(frozen=True)
@@ -100,8 +160,28 @@ class Calendar:
     def _anchor(self) -> tuple[int, int] | None:
         """The weekday or month that stamps lie in, and the length of its cycle; None = any."""
         anchor, cycle = self.freq.partition("-")[2], 7 if self.unit == "w" else MONTHS.get(self.unit, 1)
-        names = _WEEKDAYS if self.unit == "w" else _MONTH_NAMES
-        return (names.index(anchor) % cycle, cycle) if anchor else None
+        names = WEEKDAYS if self.unit == "w" else _MONTH_NAMES
+        return (names.index(anchor) % cycle, cycle) if anchor and self._open is None else None
+
+    @cached_property
+    def _open(self) -> tuple[Times, int] | None:
+        """The days or steps of a week, counted from Monday 00:00, that have rows, and how many a week holds.
+
+        None = nothing is left out.
+        """
+        step, _, anchor = self.freq.partition("-")
+        if self.unit != "b" and not (anchor and self.unit in _OPEN):
+            return None
+        parts, times = (anchor or "mon..fri").split("-"), clocks(step)
+        days = np.array(_places(parts, WEEKDAYS))
+        return np.add.outer(days * len(times), _places(parts, times)).ravel(), 7 * len(times)
+
+    def _numbered(self, local: Times) -> tuple[Times, Times]:
+        """Returns the number of the open day or step that local times lie in, else of the next, and the rest."""
+        cells, total = self._open  # type: ignore[misc]
+        week, place = np.divmod(local + 3 * DAY, 7 * DAY)  # 1970-01-01 was a Thursday
+        cell, rest = np.divmod(place, 7 * DAY // total)
+        return week * len(cells) + np.searchsorted(cells, cell), rest
 
     @cached_property
     def _zoned(self) -> bool:
@@ -113,7 +193,7 @@ class Calendar:
         count, unit = self._count_unit
         if self.integer or unit == "i":
             return count
-        if unit not in FIXED or (self._zoned and unit in "dw"):
+        if unit not in FIXED or self._open or (self._zoned and unit in "dw"):
             return 0
         return count * FIXED[unit]
 
@@ -123,9 +203,27 @@ class Calendar:
         count, unit = self._count_unit
         if unit in MONTHS:
             return count * MONTHS[unit] * 365.2425 / 12 * DAY
-        if unit == "b":
-            return count * 7 / 5 * DAY
+        if self._open:
+            return self._stride * 7 * DAY / len(self._open[0])
         return float(count * FIXED.get(unit, 1))
+
+    @cached_property
+    def _stride(self) -> int:
+        """Open days or steps in a step."""
+        return self._count_unit[0] if self.unit == "b" else 1
+
+    @property
+    def shortest(self) -> float:
+        """Nominal length of a step that spans nothing closed."""
+        return self._stride * 7 * DAY / self._open[1] if self._open else self.step
+
+    @cached_property
+    def day(self) -> float:
+        """Nominal length of a day, in which nights and days without rows do not count."""
+        if self._open is None or self.unit == "b":
+            return float(DAY)
+        cells, total = self._open
+        return 7 * DAY / len({*(cells * 7 // total).tolist()})
 
     @cached_property
     def cycles(self) -> tuple[str, ...]:
@@ -147,7 +245,9 @@ class Calendar:
         if self.season:
             return self.season
         count, unit = self._count_unit
-        whole = {"d": 7, "b": 5, "w": 52, "mo": 12, "moe": 12, "q": 4, "qe": 4}.get(unit, 1)
+        if self._open:
+            return max(1, round((7 * DAY if unit == "b" else self.day) / self.step))
+        whole = {"d": 7, "w": 52, "mo": 12, "moe": 12, "q": 4, "qe": 4}.get(unit, 1)
         if not self.integer and unit in FIXED and self.step < DAY:
             return max(1, round(DAY / self.step))
         return max(1, round(whole / count))
@@ -164,9 +264,11 @@ class Calendar:
         local = self.wall_clock(anchor)
         days, clock = np.divmod(local, DAY)
         moved = np.asarray(count, np.int64) * size
-        if unit == "b":
-            number = _weekday_number(days) + moved
-            days = 7 * (number // 5) + number % 5 - 3
+        if self._open:
+            cells, total = self._open
+            number, clock = self._numbered(local)
+            week, cell = np.divmod(number + np.asarray(count, np.int64) * self._stride, len(cells))
+            days, clock = 7 * week - 3, clock + cells[cell] * (7 * DAY // total)
         elif unit in MONTHS:
             month = days.astype("M8[D]").astype("M8[M]")
             day = days - month.astype("M8[D]").astype(np.int64)
@@ -185,10 +287,11 @@ class Calendar:
         if self._elapsed:
             return np.asarray(np.floor_divide(np.subtract(time, anchor), self._elapsed), np.int64)
         size, unit = self._count_unit
-        first = self.wall_clock(np.asarray(anchor, np.int64)) // DAY
-        last = self.wall_clock(np.asarray(time, np.int64)) // DAY
-        if unit == "b":
-            apart = _weekday_number(last) - _weekday_number(first)
+        walls = [self.wall_clock(np.asarray(x, np.int64)) for x in (anchor, time)]
+        first, last = (wall // DAY for wall in walls)
+        if self._open:
+            numbers = [self._numbered(wall)[0] for wall in walls]
+            apart, size = numbers[1] - numbers[0], self._stride
         elif unit in MONTHS:
             months = [x.astype("M8[D]").astype("M8[M]").astype(np.int64) for x in (first, last)]
             apart, size = months[1] - months[0], size * MONTHS[unit]
@@ -224,6 +327,14 @@ class Calendar:
         anchor[filled] = time[best[np.searchsorted(best, starts)]]
         return anchor
 
+    def closed(self, time: Times) -> NDArray[np.bool_]:
+        """Returns whether times lie on days or in steps of the day that have no rows."""
+        if self._open is None:
+            return np.zeros(len(time), bool)
+        cells, total = self._open
+        place = (self.wall_clock(time) + 3 * DAY) % (7 * DAY) // (7 * DAY // total)
+        return ~np.isin(place, cells)
+
     def placed(self, time: Times, indptr: Times) -> tuple[Times, Times, NDArray[np.bool_]]:
         """Returns where rows lie on the grids of their series.
 
@@ -239,6 +350,41 @@ class Calendar:
         each = np.repeat(anchor, np.diff(indptr))
         place = self.steps(each, time)
         return anchor, place, self.shift(each, place) != time
+
+    def settled(self, time: Times, indptr: Times) -> Times | None:
+        """Returns times around the steps of a grid as these steps; None where a step has two, or one is far off.
+
+        The grid of a series passes through the median of its times: at whole days for weeks and months, at
+        whole hours, minutes or seconds for shorter steps, and at multiples of a part of a day that lie near.
+
+        Args:
+            time: int64 [row], rising within each series.
+            indptr: int64 [series + 1].
+        """
+        count, owner = np.diff(indptr), np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+        anchor = self.anchors(time, indptr)
+        apart = pl.DataFrame({"series": owner, "apart": self._nearest(anchor[owner], time)[1]})
+        median = apart.group_by("series").agg(pl.col("apart").median()).sort("series")["apart"]
+        anchor[count > 0] += median.to_numpy().astype(np.int64)
+        middle, step = self.wall_clock(anchor), int(self.step)
+        unit = next(unit for unit in (DAY, FIXED["h"], FIXED["min"], FIXED["s"], 1) if 5 * unit <= step)
+        whole = (middle + step // 2) // step * step
+        middle = (middle + (unit < DAY) * unit // 2) // unit * unit
+        if step < DAY:
+            middle = np.where(np.abs(whole - middle) <= step // _WHOLE, whole, middle)
+        each = self.instant(middle)[owner]
+        place, distance = self._nearest(each, time)
+        ends = self.unit.endswith("e")
+        least, most = (-4 * DAY, DAY - 1) if ends else (-_JITTER * step, _JITTER * step)
+        near = (distance >= least) & (distance <= most)
+        single = (np.diff(place) > 0) | (np.diff(owner) > 0)
+        return self.shift(each, place) if near.all() and single.all() else None
+
+    def _nearest(self, anchor: Times, time: Times) -> tuple[Times, Times]:
+        """Returns the steps from anchors that are nearest to times, and how much later the times are."""
+        place = self.steps(anchor, time)
+        later, earlier = (time - self.shift(anchor, place + more) for more in (0, 1))
+        return place + (-earlier < later), np.where(-earlier < later, earlier, later)
 
     def off_anchor(self, time: Times) -> NDArray[np.bool_]:
         """Returns whether times lie in another weekday or month than that of the step, as SUN of W-SUN."""
@@ -288,7 +434,7 @@ class Calendar:
     def phase(self, time: Times) -> NDArray[np.float32]:
         """Returns the progress in [0, 1) of each cycle on the local wall clock: float32 [n, cycle].
 
-        day: since midnight; week: since Monday 00:00, of five days where weekends have no steps; year:
+        day: since midnight; week: since Monday 00:00, of what has rows where nights or days have none; year:
         (day of the year - 1 + share of the day) / days in the year; further cycles: since any whole
         number of them after 1970, or 0.
         """
@@ -298,20 +444,24 @@ class Calendar:
         local = time if self.integer else self.wall_clock(time)
         days, clock = np.divmod(local, DAY)
         share = clock / DAY
+        day, week = share, ((days + 3) % 7 + share) / 7
+        if self._open:
+            cells, total = self._open
+            number, rest = self._numbered(local)
+            step = number % len(cells) + rest / (7 * DAY // total)
+            day, week = step / (self.day / self.step) % 1, step / len(cells)
         columns = []
         for cycle in self._calendar_cycles:
-            if cycle == "day":
-                columns.append(share)
-            elif cycle == "week":
-                columns.append(((days + 3) % 7 + share) / (5 if self.unit == "b" else 7))
+            if cycle != "year":
+                columns.append(day if cycle == "day" else week)
             else:
                 year = days.astype("M8[D]").astype("M8[Y]")
                 start = year.astype("M8[D]").astype(np.int64)
-                length = (year + 1).astype("M8[D]").astype(np.int64) - start
-                columns.append((days - start + share) / length)
+                lasts = (year + 1).astype("M8[D]").astype(np.int64) - start
+                columns.append((days - start + share) / lasts)
         for period in self.periods:
-            step = self._elapsed
-            place = time % (step * period) / step if step else self.steps(0, time) % period
+            length = self._elapsed
+            place = time % (length * period) / length if length else self.steps(0, time) % period
             columns.append(place / period)
         # The last microsecond of a cycle rounds to 1 in float32, which is another cycle's start.
         below = np.nextafter(np.float32(1), np.float32(0))
@@ -383,13 +533,7 @@ class Calendar:
         return found.to_physical().to_numpy().reshape(local.shape)
 
 
-def _weekday_number(days: Times) -> Times:
-    # 1970-01-01 was a Thursday; a weekend counts as the Monday after it.
-    week, weekday = np.divmod(days + 3, 7)
-    return np.asarray(5 * week + np.minimum(weekday, 5), np.int64)
-
-
 def cycle_steps(calendar: Calendar, name: str) -> int:
     """Returns the steps of a cycle of a calendar, a nominal number where they differ."""
-    length = {"day": DAY, "week": 7 * DAY, "year": 365.2425 * DAY}.get(name)
+    length = {"day": calendar.day, "week": 7 * DAY, "year": 365.2425 * DAY}.get(name)
     return round(length / calendar.step) if length else int(name.split()[0])

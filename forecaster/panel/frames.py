@@ -45,6 +45,7 @@ from forecaster.panel.timestamps import (
     OFFSETS,
     PARTS,
     WrittenTimes,
+    is_unusual,
     parse_times,
     parts_of,
 )
@@ -165,7 +166,11 @@ class Table:
         times, found = parse_times(text, where, time_format, strict=strict, place=self.place)
         zoned = re.search(r":\d\d(\.\d+)? ?" + OFFSETS, text[0])
         notes = self._mixed_offsets(text, local=not found.endswith("z")) if zoned else ()
-        written = WrittenTimes(found, self.frame[name].dtype.is_integer(), notes)
+        if not strict and is_unusual(found):
+            text_of, stamp = f"times in '{name}' are read as {found}", times[0].strftime("%Y-%m-%d")
+            advice = "nothing to do if they are; --time-format says how they are written"
+            notes += (Finding("note", "time", text_of, advice, where=f"{text[0]} is {stamp}"),)
+        written = WrittenTimes(found, self.frame[name].dtype.is_numeric(), notes)
         return replace(self, frame=self.frame.with_columns(times.alias(name)), times=written)
 
     def _mixed_offsets(self, text: pl.Series, *, local: bool) -> tuple[Finding, ...]:

@@ -16,7 +16,19 @@ import polars as pl
 from numpy.typing import NDArray
 
 from forecaster.errors import DataError
-from forecaster.panel.calendar import DAY, FIXED, MONTHS, Calendar, Times
+from forecaster.panel.calendar import (
+    DAY,
+    FIXED,
+    LEAST_CYCLES,
+    MONTHS,
+    ODDS,
+    RARE,
+    WEEKDAYS,
+    Calendar,
+    Times,
+    clocks,
+    closed_days,
+)
 from forecaster.panel.findings import fault
 
 Parts = Sequence[tuple[Times, Times]]
@@ -25,14 +37,24 @@ Parts = Sequence[tuple[Times, Times]]
 MOST_GRID_ROWS = 4
 """Grid rows per row of a table beyond which the step must be wrong."""
 _MONTH = 30.436875
+_AROUND = (
+    "1y", "1q", "1moe", "1mo", "2w", "10d", "1w", "3d", "2d", "1d", "12h", "8h", "6h", "4h", "3h", "2h", "1h",
+    "30min", "20min", "15min", "10min", "5min", "2min", "1min", "30s", "15s", "10s", "5s", "2s", "1s",
+)  # fmt: skip
+"""Steps that timestamps may lie around, the longest first."""
+_FILLED, _PROOF = 0.6, 8
+"""Share of such steps that have a row, and rows beyond two of each series, that show them."""
 
 
-def find_freq(parts: Parts, integer: bool, time_zone: str | None) -> tuple[str, bool]:
-    """Returns the step most rows are apart, and whether every row lies on its grid.
+def find_freq(
+    parts: Parts, integer: bool, time_zone: str | None, *, exact: bool = False
+) -> tuple[str, bool]:
+    """Returns the step most rows are apart, and whether every row lies on its grid, or around it.
 
     Args:
         integer: times count steps.
         time_zone: of the wall clock.
+        exact: rows around a grid do not lie on it.
 
     Raises:
         DataError: no series has two rows; its finding, of the rule `step`, has the usual step as `where`.
@@ -57,8 +79,16 @@ def find_freq(parts: Parts, integer: bool, time_zone: str | None) -> tuple[str, 
     if integer:
         step = max(1, middle)
         return f"{step}i", not (gaps % step).any()
-    for freq in _candidates(mode, parts, time_zone):
+    open_steps = _open_steps(gaps, mode, parts, time_zone)
+    for freq in [*open_steps, *_candidates(mode, time_zone)]:
         if _holds(Calendar(freq, time_zone, False), parts, scattered=not clear):
+            return freq, True
+    for freq in () if exact else _AROUND:
+        calendar = Calendar(freq, time_zone, False)
+        likely = (
+            0.4 * calendar.step <= gaps[0] and _FILLED * _median(gaps, counts) <= 1.5 * calendar.step
+        )
+        if likely and _lies_around(calendar, parts, rows):
             return freq, True
     # Scattered timestamps have no mode; their median gap is the nominal step.
     months = _months(middle) if middle % DAY == 0 and middle != 28 * DAY else None
@@ -66,9 +96,9 @@ def find_freq(parts: Parts, integer: bool, time_zone: str | None) -> tuple[str, 
 
 
 def check_not_finer(calendar: Calendar, parts: Parts) -> None:
-    """Raises a DataError where no two rows are as near to each other as a declared step."""
+    """Raises a DataError where rows are always several declared steps apart, as days are many hours."""
     gaps, _, _ = _gap_counts(parts)
-    if len(gaps) and gaps[0] > 1.9 * calendar.step:
+    if len(gaps) and np.gcd.reduce(gaps) > 1.9 * calendar.step:
         raise DataError(
             f"freq '{calendar.freq}': no two rows are nearer than {gaps[0] / calendar.step:,.0f} such steps; "
             "leave out --freq to take the step of the rows, or aggregate them to a longer one with --resample"
@@ -100,13 +130,11 @@ def _median(gaps: Times, counts: Times) -> int:
     return int(middle.sum()) // 2
 
 
-def _candidates(mode: int, parts: Parts, time_zone: str | None) -> list[str]:
+def _candidates(mode: int, time_zone: str | None) -> list[str]:
     """Returns the steps that a gap may be, in the order of preference."""
     apart, found = round(mode / DAY), []
     if (months := _months(mode)) is not None:
         found += [f"{months}e", months]
-    elif apart == 1 and _skips_weekends(parts, time_zone):
-        found.append("1b")
     zoned = time_zone not in (None, "UTC")
     # In a zone a day may last 23 or 25 hours, so days are counted on the wall clock.
     if zoned and apart and abs(mode - apart * DAY) <= FIXED["h"]:
@@ -114,18 +142,60 @@ def _candidates(mode: int, parts: Parts, time_zone: str | None) -> list[str]:
     return [*found, f"{mode // FIXED['h']}h" if zoned and mode % DAY == 0 else _named(mode)]
 
 
-def _skips_weekends(parts: Parts, time_zone: str | None) -> bool:
-    """Whether no row is on a weekend, and some Friday is followed by its Monday."""
-    # The second excludes tables whose gaps happen to hide the weekends.
-    over_weekend, calendar = False, Calendar("1d", time_zone, False)
+def _open_steps(gaps: Times, mode: int, parts: Parts, time_zone: str | None) -> list[str]:
+    """Returns the step of the weekdays, or of the times of day, that have rows, where others never have.
+
+    Weekends are proven by a Friday that its Monday follows: a few gaps may hide them.
+    """
+    cell, apart = int(np.gcd.reduce(gaps)), round(mode / DAY)
+    # In a zone a day may last 23 or 25 hours.
+    if cell % DAY == 0 or (apart and time_zone not in (None, "UTC")):
+        cell, step, most = DAY, "1b", 6
+    else:
+        # Times are named as they are: a step of two hours from nine o'clock on is one of an hour.
+        hour = int(np.gcd(cell, next(time[0] for time, _ in parts if len(time)) % DAY))
+        cell = hour if hour % FIXED["h"] == 0 else cell
+        step, most = _named(cell), 0
+    times = clocks(step)
+    if apart > most or len(times) * cell != DAY:
+        return []
+    weekdays, opened, longest = np.zeros(7, bool), np.zeros(len(times), bool), 0
+    skips = unlike = False
+    wall = Calendar("1d", time_zone, False).wall_clock
     for time, indptr in parts:
-        days = calendar.wall_clock(time) // DAY
-        weekday = (days + 3) % 7
-        if (weekday > 4).any():
-            return False
-        from_friday = (np.diff(days) == 3) & (weekday[:-1] == 4) & _inside(len(time), indptr)
-        over_weekend = over_weekend or bool(from_friday.any())
-    return over_weekend
+        some = np.flatnonzero(np.diff(indptr))
+        day, clock = np.divmod(wall(time), DAY)
+        weekday = (day + 3) % 7
+        from_friday = (np.diff(day) == 3) & (weekday[:-1] == 4) & _inside(len(time), indptr)
+        skips = skips or bool(from_friday.any())
+        owner = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+        rows = np.bincount(owner * 7 + weekday, minlength=7 * (len(indptr) - 1)).reshape(-1, 7)[some]
+        weekdays |= (rows >= RARE * rows.max(axis=1, keepdims=True)).any(axis=0)
+        opened[clock // cell] = True
+        spans = time[indptr[1:][some] - 1] - time[indptr[:-1][some]]
+        longest = max(longest, int(spans.max(initial=0)))
+        unlike = unlike or bool(closed_days(rows, spans / (7 * DAY)).any())
+    if weekdays.sum() * opened.sum() < 2:
+        return []
+    if unlike and weekdays.all() and most:
+        return ["1b-mon..sun"]  # of series with days of their own
+    days, hours = _ranges(weekdays, WEEKDAYS), _ranges(opened, times)
+    found = []
+    for names, cycle in (([*days, *hours], 7 * DAY if days else DAY), (hours, DAY), (days, 7 * DAY)):
+        freq = "-".join([step, *names]).replace("1b-mon..fri", "1b")
+        filled = _filled(Calendar(freq, time_zone, False), parts) if names else 0.0
+        odds = -np.log1p(-min(filled, 0.99)) * longest / cycle
+        if odds >= ODDS and longest >= LEAST_CYCLES * cycle:
+            found.append(freq)
+    return [*found, *["1b"] * (skips and apart == 1 and not weekdays[5:].any())]
+
+
+def _ranges(chosen: NDArray[np.bool_], names: Sequence[str]) -> list[str]:
+    """Returns names as ranges; none where all are chosen."""
+    places = np.flatnonzero(chosen)
+    runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
+    ends = [sorted({int(run[0]), int(run[-1])}) for run in runs]
+    return [] if chosen.all() else ["..".join(names[end] for end in pair) for pair in ends]
 
 
 def _holds(calendar: Calendar, parts: Parts, *, scattered: bool) -> bool:
@@ -133,15 +203,31 @@ def _holds(calendar: Calendar, parts: Parts, *, scattered: bool) -> bool:
 
     Scattered timestamps always lie on a grid of seconds, so theirs may not be mostly empty either.
     """
+    for time, indptr in parts:
+        off = calendar.placed(time, indptr)[2]
+        # Rows on closed days are few, and left out.
+        if off.any() and (off & ~calendar.closed(time)).any():
+            return False
+    return not scattered or MOST_GRID_ROWS * _filled(calendar, parts) >= 1
+
+
+def _filled(calendar: Calendar, parts: Parts) -> float:
+    """Returns rows per step from the first row of a series to its last."""
     rows = places = 0
     for time, indptr in parts:
-        _, place, off = calendar.placed(time, indptr)
-        if off.any():
-            return False
-        filled = np.diff(indptr) > 0
+        some = np.flatnonzero(np.diff(indptr))
+        first, last = time[indptr[:-1][some]], time[indptr[1:][some] - 1]
         rows += len(time)
-        places += int((place[indptr[1:][filled] - 1] - place[indptr[:-1][filled]] + 1).sum())
-    return not scattered or places <= MOST_GRID_ROWS * rows
+        places += int((calendar.steps(first, last) + 1).sum())
+    return rows / places
+
+
+def _lies_around(calendar: Calendar, parts: Parts, rows: int) -> bool:
+    """Whether every row lies around a step of its own, on a grid of its series of which most steps have one."""
+    series = sum(int(np.count_nonzero(np.diff(indptr))) for _, indptr in parts)
+    if rows < 2 * series + _PROOF or _filled(calendar, parts) < _FILLED:
+        return False
+    return all(calendar.settled(*part) is not None for part in parts)
 
 
 def _months(gap: int) -> str | None:

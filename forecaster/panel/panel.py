@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from forecaster.arguments import SeriesName
 from forecaster.errors import DataError, natural, nearest
 from forecaster.panel.arrays import PART_CELLS, Ints, add_to, resized
-from forecaster.panel.calendar import DAY, Calendar
+from forecaster.panel.calendar import DAY, Calendar, closed_days
 from forecaster.panel.findings import Faults, Finding
 from forecaster.panel.frames import Original
 from forecaster.panel.holidays import count_holidays
@@ -279,6 +279,31 @@ class Panel:
             ends[first + some] = rows + self.indptr[first]
         return ends
 
+    @cached_property
+    def closed(self) -> NDArray[np.bool_]:
+        """bool [series, 7]: weekdays of open days, from Monday on, on which a series hardly ever has a value."""
+        closed = np.zeros((self.n_series, 7), bool)
+        if not self.regular or self.calendar.unit != "b":
+            return closed
+        open_days = np.isin(np.arange(7), self._weekday(self.calendar.grid(0, 7 * DAY)))
+        for first, part in self.parts():
+            targets = part.values[:, : self.n_channels]
+            place = part.owner * 7 + self._weekday(part.time)
+            seen = (targets == targets).any(axis=1)
+            counts = np.bincount(place[seen], minlength=7 * part.n_series).reshape(-1, 7)
+            begin, end = self.observed_ends[first : first + part.n_series].T
+            weeks = (end - begin) * self.calendar.step / (7 * DAY)
+            closed[first : first + part.n_series] = closed_days(counts, weeks) & open_days
+        return closed
+
+    def _weekday(self, time: Ints) -> Ints:
+        days = self.calendar.wall_clock(np.where(time == NO_TIME, 0, time)) // DAY
+        return np.asarray((days + 3) % 7)
+
+    def closed_at(self, series: Ints, time: Ints) -> NDArray[np.bool_]:
+        """bool [n, H]: whether series [n] are closed at times [n, H]."""
+        return self.closed[series[:, None], self._weekday(time)]
+
     def split_time(self, horizon: int, validation: float | None) -> int:
         """Returns the time of the last row that trains, as far as it does not depend on the model.
 
@@ -500,7 +525,8 @@ class Panel:
             return stamps.dt.date()
         if schema.time_dtype in ("string", "digits") and schema.time_format and not schema.time_parts:
             text = write_times(stamps, schema.time_format)
-            return text.cast(pl.Int64) if schema.time_dtype == "digits" else text
+            is_text = text.dtype == pl.String
+            return text.cast(pl.Int64) if schema.time_dtype == "digits" and is_text else text
         unit: Any = schema.time_unit or "us"
         return stamps.dt.cast_time_unit(unit)
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from forecaster.config import DataConfig
 from forecaster.errors import ConfigError, DataError
-from forecaster.panel.calendar import DAY, FIXED, MONTHS, Calendar, parse_freq
+from forecaster.panel.calendar import DAY, FIXED, MONTHS, RARE, Calendar, parse_freq
 from forecaster.panel.findings import Finding, Severity
 from forecaster.panel.rows import SERIES, TIME, Rows, series_name
 
@@ -27,8 +27,6 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 _PERIOD = _BEGIN, _END, _STAMP = "\0begin", "\0end", "\0stamp"
-_RARE = 0.05
-"""Share of its steps, or of those at a weekday or hour, below which a series is hardly ever observed."""
 _LEAST = {"sum": 0.9, "mean": 0.5, "max": 0.5}
 """Share of the expected steps that an aggregate needs; `last` needs one of the last two."""
 _NEEDS = {"sum": "nine tenths", "mean": "half", "max": "half", "last": "one of the last two"}
@@ -58,7 +56,7 @@ def resampled(
         raise ConfigError(f"{flag}: this model was fitted with steps of {schema.freq}")
     if calendar.integer or steps.unit in "bi":
         raise DataError(f"{flag}: expected rows with dates, and a step as W-SUN, MS or 2h")
-    if steps.step < calendar.step:
+    if regular and steps.step < calendar.shortest:
         raise DataError(f"{flag}: expected a longer step than that of the rows, {calendar.freq}")
     period = map(pl.Series, _PERIOD, steps.period(rows.frame[TIME].to_numpy()))
     frame = rows.frame.with_columns(cs.float().fill_nan(None), *period)
@@ -147,7 +145,7 @@ def _grid(
     anchor, place, _ = calendar.placed(time, indptr)
     begin, end = steps.period(time[indptr[:-1]])[0], steps.period(time[indptr[1:] - 1])[1]
     low, high = (calendar.steps(anchor, bound - 1) + 1 for bound in (begin, end))
-    counted = regular & (np.diff(indptr) >= _RARE * (high - low))
+    counted = regular & (np.diff(indptr) >= RARE * (high - low))
     size = np.where(counted, high - low, 0)
     series = np.repeat(np.arange(len(size)), size)
     at = np.arange(len(series))
@@ -186,7 +184,7 @@ def _coverage(grid: pl.DataFrame, place: Ints) -> pl.DataFrame:
 
     def hardly_ever(*position: str) -> pl.Expr:
         often, count = (flag.sum().over(SERIES, *position) for flag in (between, seen))
-        return (often > 1) & (count < _RARE * often)
+        return (often > 1) & (count < RARE * often)
 
     # A weekday that came once tells nothing; the hour of the day may.
     several = between.sum().over(SERIES, "day", "hour") > 1

@@ -29,6 +29,7 @@ from forecaster.panel.timestamps import (
     EPOCHS,
     PARTS,
     date_names,
+    decimal_years,
     guess_formats,
     instants,
     integer_format,
@@ -189,7 +190,7 @@ def find_time(table: Table, declared: str | None) -> tuple[str | None, str]:
     if declared is not None:
         refuse_errors(missing_columns([declared], frame.columns, table.name, "--time"))
         dtype = frame[declared].dtype
-        if not (dtype in (pl.Date, pl.Datetime, pl.String) or dtype.is_integer()):
+        if not (dtype in (pl.Date, pl.Datetime, pl.String) or dtype.is_numeric()):
             raise DataError(
                 f"{table.name}: --time {declared}: expected dates or integers, found {dtype}"
             )
@@ -202,6 +203,9 @@ def find_time(table: Table, declared: str | None) -> tuple[str | None, str]:
     for name in whole:
         if is_time_name(name) and (integer_format(frame[name], table.name) or "%Y") != "%Y":
             return name, "whole numbers that read as dates"
+    for column in frame:
+        if column.dtype.is_float() and is_time_name(column.name) and decimal_years(column):
+            return column.name, "numbers that read as years and a fraction"
     parts = [name for name in whole if name.lower() in PARTS]
     for name in whole:
         if name.lower() in COUNTED_TIME_NAMES:
@@ -234,11 +238,11 @@ def _time_facts(table: Table, time: str | None, data: DataConfig) -> tuple[bool,
     if time is None:
         return True, None
     column, time_format = table.frame[time], data.time_format
-    if column.dtype.is_integer() and time_format is None:
+    if column.dtype.is_numeric() and time_format is None:
         if data.freq is None or not parse_freq(data.freq).endswith("i"):
             time_format = integer_format(column, f"{table.name}, column '{time}'")
         return time_format is None, time_format
-    return False, time_format if column.dtype == pl.String or column.dtype.is_integer() else None
+    return False, time_format if column.dtype == pl.String or column.dtype.is_numeric() else None
 
 
 def date_like(frame: pl.DataFrame) -> list[str]:
@@ -257,7 +261,7 @@ def comparable_times(table: Table, time: str, data: DataConfig) -> tuple[Table, 
     Where they cannot be parsed the table is unchanged and times are None; building rows reports it.
     """
     column, (counted, time_format) = table.frame[time], _time_facts(table, time, data)
-    if column.dtype == pl.String or (column.dtype.is_integer() and not counted):
+    if column.dtype == pl.String or (column.dtype.is_numeric() and not counted):
         try:
             table = table.with_times(time, time_format, strict=data.time_format is not None)
         except DataError:

@@ -224,11 +224,11 @@ def read_times(
     if column.null_count():
         expected, missing = "a time in every row", column.is_null()
         raise row_fault("time", where, expected, column, missing, "fill it in", table.place)
-    digits = column.dtype.is_integer() and (schema.time_dtype != "integer" or time_format is not None)
-    if table.times is None and (column.dtype == pl.String or digits):
-        hint = time_format or schema.time_format
-        if digits and hint is None:
-            hint = integer_format(column, where)
+    digits = column.dtype.is_numeric() and (schema.time_dtype != "integer" or time_format is not None)
+    hint = time_format or schema.time_format
+    if digits and hint is None:
+        hint = integer_format(column, where)
+    if table.times is None and (column.dtype == pl.String or (digits and hint)):
         table = table.with_times(schema.time, hint, strict=time_format is not None)
         column = table.frame[schema.time]
     dtype: TimeDtype
@@ -242,7 +242,8 @@ def read_times(
         dtype = "date" if column.dtype == pl.Date else "datetime"
     else:
         text = f"{where}: expected dates, timestamps or whole numbers, found {column.dtype}"
-        raise fault("time", text, "name the right column with --time", where=schema.time)
+        advice = "name the right column with --time, or pass --time-format year/12 where it holds decimal years"
+        raise fault("time", text, advice, where=schema.time)
     zone, unit = (getattr(column.dtype, name, None) for name in ("time_zone", "time_unit"))
     if unit == "ns" and (finer := column.to_physical() % 1000 != 0).any():
         cells = column.to_physical().cast(pl.String) + " ns since 1970"

@@ -5,7 +5,8 @@ row that does not follow it is named. The order of day, month and year is decide
 part above 12 is no month), then by the series they make: one reading may be daily or monthly. Where two
 orders remain and differ, the column is refused with the flag that decides, never guessed.
 
-A format is that of strftime, or one of `EPOCHS` for whole numbers counted since 1970. A format that
+A format is that of strftime, one of `EPOCHS` for whole numbers counted since 1970, excel for the days of a
+spreadsheet, or year/12, year/4, year/52 or year/1 for years and a fraction (year/12.3: of three decimals). One that
 ends in an offset, as +01:00, stands for times that all have it: they are kept as UTC and written back
 with it. Times at one clock whose offset varies are days of a place: they are read and written without it.
 """
@@ -47,8 +48,10 @@ _SHAPES: tuple[tuple[str, tuple[Mapping[str, str], ...]], ...] = (
     (rf"(?P<n>{_NAME})\.?[-/ ](?P<Y>\d{{4}})", ({},)),
     (rf"(?P<Y>\d{{4}})[-/ ](?P<n>{_NAME})(?:[-/ ](?P<d>\d{{1,2}}))?", ({},)),
     (r"(?P<G>\d{4})-?W(?P<V>\d{2})(?:-?(?P<u>[1-7]))?", ({},)),
-    (r"(?P<Y>\d{4})[- ]?Q(?P<q>[1-4])", ({},)),
-    (r"Q(?P<q>[1-4])[- /]?(?P<Y>\d{4})", ({},)),
+    (r"(?:KW|CW|W)[- ]?(?P<V>\d{1,2})[-/. ](?P<G>\d{4})", ({},)),
+    (r"(?:FY ?)?(?P<Y>\d{4}|\d{2})[- ]?Q(?P<q>[1-4])", ({},)),
+    (r"Q(?P<q>[1-4])(?:[- /]|(?=\d{4}))(?P<Y>\d{4}|\d{2})", ({},)),
+    (r"(?P<a>0?[1-9]|[1-4]\d|5[0-3])[-/.](?P<Y>\d{4})", ({"a": "q"}, {"a": "m"}, {"a": "V", "Y": "G"})),
 )  # fmt: skip
 _DAY = r"(?P<Y>(?:1[89]|2[01])\d\d)(?P<m>0[1-9]|1[0-2])(?P<d>0[1-9]|[12]\d|3[01])"
 _DIGITS: tuple[tuple[str, tuple[Mapping[str, str], ...]], ...] = (
@@ -99,8 +102,15 @@ PARTS = {
 DATE_AND_CLOCK = ["year", "hour"]
 """What a date, in any format, and a time of day count as."""
 
+_SPREADSHEET, _DECIMAL = "excel", re.compile(r"year/(1|4|12|52)(?:\.(\d+))?$")
+_DAY_0 = 25_569
+"""The day 1970-01-01 of a spreadsheet."""
+_WEEK_0, _YEAR_0 = 10_959, 2000
+"""Days to the Monday from which weeks are counted where a year has 52, and its year."""
+_BARE_PARTS = re.compile("%-?[qmV][-/.]%[YG]")
+
 _TIME_WORDS = {
-    "date", "time", "timestamp", "datetime", "day", "month", "year", "week", "quarter", "period", "ds",
+    "date", "datum", "time", "timestamp", "datetime", "day", "month", "year", "week", "quarter", "period", "ds",
     "ts", "epoch",
 }  # fmt: skip
 
@@ -207,11 +217,13 @@ def parse_times(
     casts = [_cast(column, fmt) for fmt in formats]
     whole = [at for at, times in enumerate(casts) if not times.null_count()]
     differ = any(not (casts[at] == casts[whole[0]]).all() for at in whole)
-    likely = [at for at in whole if differ and _is_series(casts[at])]
+    likely = [at for at in whole if differ and _is_series(casts[at], formats[at])]
     whole = likely if len(likely) == 1 else whole
     if differ and len(whole) > 1:
         parts, proof = "day, month and year", ""
-        if len(formats) == 2:
+        if "q" in formats[0]:
+            parts = "quarter, month and week"
+        elif len(formats) == 2:
             parts, proof = "day and month", ", and no part exceeds 12 anywhere"
         shown = f"{place(1)} holds '{column[0]}'"
         text = f"{where}: {parts} are ambiguous ({shown}{proof})"
@@ -223,9 +235,15 @@ def parse_times(
     return _local_days(column, found, time_format) or (times, _with_one_offset(found, column))
 
 
-def _is_series(times: pl.Series) -> bool:
-    """Whether a reading makes five days (long weekends aside) or first or last days of months in a row."""
+def _is_series(times: pl.Series, time_format: str) -> bool:
+    """Whether a reading makes five days (long weekends aside) or first or last days of months in a row.
+
+    Of quarters, months and weeks written as 4-2015 four in five may be there.
+    """
     days = times.dt.date().unique().sort()
+    if _BARE_PARTS.match(time_format):
+        step = next(length for part, length in (("q", 91), ("m", 30), ("V", 7)) if part in time_format)
+        return len(days) > 4 and 0.8 * ((days[-1] - days[0]).days // step + 1) <= len(days)
     gaps = days.diff().dt.total_days().drop_nulls()
     months = (days.dt.year().cast(pl.Int64) * 12 + days.dt.month()).diff().drop_nulls()
     ends = (days.dt.day() == 1).all() or (days == days.dt.month_end()).all()
@@ -329,6 +347,12 @@ def split_times(
     ]
 
 
+def is_unusual(time_format: str) -> bool:
+    """Whether a format was found by what the whole column leaves, and may be another."""
+    found = time_format == _SPREADSHEET or _DECIMAL.match(time_format) or _BARE_PARTS.match(time_format)
+    return bool(found)
+
+
 def has_clock(time_format: str) -> bool:
     """Whether a format has a time of day."""
     return time_format in EPOCHS or any(part in time_format for part in _CLOCKED)
@@ -339,6 +363,13 @@ def write_times(stamps: pl.Series, time_format: str) -> pl.Series:
     if time_format in EPOCHS:
         unit: Any = time_format.removeprefix("%")
         return stamps.dt.epoch(unit)
+    if time_format == _SPREADSHEET:
+        return stamps.dt.epoch("d") + _DAY_0
+    if decimal := _DECIMAL.match(time_format):
+        years = stamps.dt.year() + (stamps.dt.month() - 1) / 12
+        if decimal[1] == "52":
+            years = (stamps.dt.epoch("d") - _WEEK_0) // 7 / 52 + _YEAR_0
+        return years.round(int(decimal[2] or 15))
     offset = _OFFSET.search(time_format)
     if offset is not None:
         stamps = stamps.dt.offset_by(_minutes(offset))
@@ -352,7 +383,7 @@ def _format(matches: Sequence[re.Match[str]], reading: Mapping[str, str]) -> str
     bare = {
         part: any(len(m[group] or "00") == 1 for m in matches)
         for group, part in parts.items()
-        if part in ("d", "m", "H")
+        if part in ("d", "m", "H", "V")
     }
     # "%-m" writes a month without its zero, as the caller did; reading takes both.
     bare["d"] = bare["m"] = bare.get("d", False) or bare.get("m", False)
@@ -395,13 +426,18 @@ def _cast(column: pl.Series, time_format: str) -> pl.Series:
         counts = counts.set(counts.abs() // EPOCHS[time_format] > 253_402_300_799, None)
         unit: Any = time_format.removeprefix("%")
         return pl.from_epoch(counts, unit).cast(pl.Datetime("us"))
+    if time_format == _SPREADSHEET:
+        days = column.cast(pl.Float64, strict=False) - _DAY_0
+        return (days * 86_400e6).round().cast(pl.Int64).cast(pl.Datetime("us"))
+    if decimal := _DECIMAL.match(time_format):
+        return _of_years(column.cast(pl.Float64, strict=False), int(decimal[1]))
     for short, long in _COMPOSED.items():
         time_format = time_format.replace(short, long)
     offset = _OFFSET.search(time_format)
     directives = set(re.findall(r"%[-_0.:#]?([A-Za-z])", time_format))
     reading = time_format.replace("%:z", "%z").replace("%b", "%B").replace("%P", "%p")
     if "q" in directives:
-        return _quarters(column, time_format)
+        return _in_century(_quarters(column, time_format), directives)
     for missing, given, written in (
         (directives & set("HI") and not directives & set("MR"), "|00", "|%M"),
         ("V" in directives and not directives & set("ua"), "|1", "|%u"),
@@ -416,15 +452,59 @@ def _cast(column: pl.Series, time_format: str) -> pl.Series:
     times = column.str.to_datetime(reading, strict=False, time_unit="us")
     if offset is not None:
         times = times.dt.offset_by(_minutes(offset, back=True)).dt.replace_time_zone("UTC")
-    return times.dt.replace_time_zone("UTC") if time_format.endswith("Z") else times
+    times = times.dt.replace_time_zone("UTC") if time_format.endswith("Z") else times
+    return _in_century(times, directives)
+
+
+def _in_century(times: pl.Series, directives: set[str]) -> pl.Series:
+    """Returns times of two-digit years more than two beyond today's in the last century.
+
+    Not where that lengthens the column, as a plan of the years from 27 to 35.
+    """
+    far = times.dt.year() > Date.today().year + 2
+    if "y" not in directives or not far.any():
+        return times
+    earlier = times.zip_with(~far, times.dt.offset_by("-100y"))
+    spans: list[Any] = [read.max() - read.min() for read in (earlier, times)]  # type: ignore[operator]
+    return earlier if spans[0] <= spans[1] else times
+
+
+def _of_years(years: pl.Series, parts: int) -> pl.Series:
+    """Returns years and their fraction as the first day of their part; null where they lie in none."""
+    counts = (years * parts).round()
+    counts = counts.set((counts - years * parts).abs() > 0.1, None).cast(pl.Int64)
+    if parts == 52:  # of seven days each: a year has one or two more
+        days = (counts - 52 * _YEAR_0) * 7 + _WEEK_0
+        return days.cast(pl.Int32).cast(pl.Date).cast(pl.Datetime("us"))
+    month = counts * 12 // parts
+    return (
+        month.to_frame("m").select(pl.datetime(pl.col("m") // 12, pl.col("m") % 12 + 1, 1)).to_series()
+    )
+
+
+def decimal_years(column: pl.Series) -> str | None:
+    """Returns how numbers are written that are years and a fraction, in steps of 1, 1/4, 1/12 or 1/52."""
+    years = column.drop_nulls().unique()
+    values = years.to_numpy()
+    if len(values) < 3 or not years.is_between(1800, 2199).all():
+        return None
+    digits = max(len(str(value).partition(".")[2]) for value in values.tolist())
+    for parts in (1, 4, 12, 52):
+        times = _of_years(years, parts).unique()
+        if not times.null_count() and len(values) == len(times) >= 0.6 * parts * np.ptp(values):
+            return f"year/{parts}" + f".{digits}" * (digits < 12)
+    return None
 
 
 def _quarters(column: pl.Series, time_format: str) -> pl.Series:
     """Returns years and quarters as their first day: strptime has no quarters."""
-    shape = re.escape(time_format).replace("%Y", r"(?<year>\d{4})").replace("%q", r"(?<quarter>[1-4])")
+    shape = re.escape(time_format).replace("%q", r"(?<quarter>[1-4])")
+    shape = shape.replace("%Y", r"(?<year>\d{4})").replace("%y", r"(?<year>\d{2})")
     parts = column.str.extract_groups(f"(?i)^{shape}$").struct.unnest().cast(pl.Int32)
     if set(parts.columns) != {"year", "quarter"}:
         return pl.Series(column.name, [None], pl.Datetime("us")).new_from_index(0, len(column))
+    if "%y" in time_format:
+        parts = parts.with_columns(pl.col("year") + 2000)
     first = pl.datetime("year", pl.col("quarter") * 3 - 2, 1, time_unit="us")
     return parts.select(first.alias(column.name)).to_series()
 
@@ -460,12 +540,15 @@ def is_time_name(name: str) -> bool:
 
 
 def integer_format(column: pl.Series, where: str) -> str | None:
-    """Returns how whole numbers are written as dates; None where they count steps.
+    """Returns how numbers are written as dates; None where they count steps.
 
-    Numbers of which nine in ten are a valid YYYYMMDD or YYYYMM, or lie between 1973 and 2103 as
-    seconds, milli-, micro- or nanoseconds since 1970, are dates where `is_time_name` holds, and refused
-    as ambiguous elsewhere. YYYY is a date where the column's name contains "year".
+    See `decimal_years` for those with a fraction. Whole numbers of which nine in ten are a valid YYYYMMDD or
+    YYYYMM, or lie between 1973 and 2103 as seconds, milli-, micro- or nanoseconds since 1970, are dates where
+    `is_time_name` holds, and refused as ambiguous elsewhere. YYYY is a date where the column's name contains
+    "year"; days of a spreadsheet are dates under the name of one, each a month after the one before at most.
     """
+    if column.dtype.is_float():
+        return decimal_years(column)
     value, name = pl.col(column.name), column.name.lower()
 
     def dated(days: pl.Expr) -> pl.Expr:
@@ -479,6 +562,10 @@ def integer_format(column: pl.Series, where: str) -> str | None:
     numbers = column.cast(pl.Int64, strict=False).to_frame()
     shares = numbers.select(test.mean().alias(fmt) for fmt, test in tests.items()).row(0)
     found = next((fmt for fmt, share in zip(tests, shares, strict=True) if (share or 0) >= 0.9), None)
+    if found is None and {"date", "datum", "day", "tag"} & words_of(column.name):
+        days = column.drop_nulls().unique().sort()
+        serial = days.is_between(20_000, 60_000).all() and (days.diff().max() or 32) <= 31  # type: ignore[operator]
+        return _SPREADSHEET if serial else None
     if found in (None, "%Y") or is_time_name(column.name):
         return found
     first = column.drop_nulls()[0]

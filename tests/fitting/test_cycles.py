@@ -79,7 +79,10 @@ def test_a_clock_is_told_further_periods_only_when_they_are_declared():
     assert model.artifact.shape.cycles == 3 and set(model.predict(frame).status) == {"ok"}
 
 
-@pytest.mark.parametrize("freq", ["15min", "30min", "1h", "2h", "1d", "1b", "1mo", "1moe", "1q"])
+@pytest.mark.parametrize("freq", [
+    "15min", "30min", "1h", "2h", "1d", "1b", "1b-mon..sat", "1b-tue-thu-sat",
+    "1h-mon..fri-08:00..17:00", "1mo", "1moe", "1q",
+])  # fmt: skip
 @pytest.mark.parametrize("first", ["2023-01-02", "2023-01-02 00:07:30", "2024-01-01 18:45"])
 def test_rows_a_step_apart_are_a_step_of_the_cycle_apart(freq, first):
     calendar = Calendar(freq, None, False)

@@ -32,14 +32,34 @@ def find(*indexes, time_zone=None):
      ("W-SUN", "1w-sun"), ("QS-FEB", "1q-feb"),
      ("MS", "1mo"), ("ME", "1moe"), ("M", "1moe"), ("QS", "1q"), ("QE", "1qe"),
      ("Q", "1qe"), ("YS", "1y"), ("YE", "1ye"), ("A", "1ye"), ("B", "1b"), ("hourly", "1h"),
-     ("Daily", "1d"), ("1mo", "1mo"), ("2", "2i"), ("m", "1min")],
+     ("Daily", "1d"), ("1mo", "1mo"), ("2", "2i"), ("m", "1min"),
+     ("B-MON..SAT", "1b-mon..sat"), ("1b-tue-thu-sat", "1b-tue-thu-sat"), ("h-08:00..17:00", "1h-08:00..17:00"),
+     ("30T-mon..fri-09:30..16:00", "30min-mon..fri-09:30..16:00")],
 )  # fmt: skip
 def test_spellings_of_a_frequency_are_parsed(text, freq):
     assert parse_freq(text) == freq
 
 
 @pytest.mark.parametrize(
-    "text", ["", "fortnight", "0h", "h1", "-1d", "1.5h", "D-SUN", "W-JAN", "MS-JAN"]
+    "text",
+    [
+        "",
+        "fortnight",
+        "0h",
+        "h1",
+        "-1d",
+        "1.5h",
+        "D-SUN",
+        "W-JAN",
+        "MS-JAN",
+        "1b-foo",
+        "1b-mon-",
+        "1h-08:30",
+        "7h-08:00",
+        "1b-08:00",
+        "1w-sun..mon",
+        "1d-mon..sat",
+    ],
 )
 def test_other_spellings_are_refused_with_the_units(text):
     with pytest.raises(DataError, match=r"units are us, ms, s, min, h, d"):
@@ -101,7 +121,8 @@ def test_phase_is_hand_checkable_and_stays_below_one():
 @pytest.mark.parametrize(
     ("freq", "season", "cycles"),
     [("30min", 48, 3), ("1h", 24, 3), ("1d", 7, 2), ("1b", 5, 2), ("1w", 52, 1), ("1mo", 12, 1),
-     ("1q", 4, 1), ("1y", 1, 0), ("1i", 1, 0), ("2h", 12, 3), ("24h", 1, 2)],
+     ("1q", 4, 1), ("1y", 1, 0), ("1i", 1, 0), ("2h", 12, 3), ("24h", 1, 2), ("1b-mon..sat", 6, 2),
+     ("1b-tue-thu-sat", 3, 2), ("1h-mon..fri-08:00..17:00", 10, 3), ("30min-09:30..16:00", 14, 3)],
 )  # fmt: skip
 def test_seasons_and_cycles_follow_the_step(freq, season, cycles):
     calendar = Calendar(freq, None, freq.endswith("i"))

@@ -182,7 +182,7 @@ def test_a_sum_needs_nine_tenths_of_the_days_that_its_series_has(kind):
     sums, (note, warning, gaps) = resampled(hundreds(days, "2024-02-07"))  # a Wednesday
     assert np.isnan(sums.pop("2024-02-11")) and list(sums.values()) == [whole] * 8
     assert (note.severity, note.count, gaps.severity, gaps.count) == ("note", 0, "note", 1)
-    step = "1b" if kind == "business days" else "1d"
+    step = {"business days": "1b", "closed on Sundays": "1b-mon..sat"}.get(kind, "1d")
     assert warning.severity == "warning" and warning.where.startswith("2024-02-05 to 2024-02-")
     assert warning.text == (
         f"1 of 9 periods are left empty: a sum needs nine tenths of the steps of {step} at which the "

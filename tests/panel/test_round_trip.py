@@ -15,7 +15,10 @@ from forecaster.config import DataConfig
 from forecaster.panel.build import open_panel
 from forecaster.panel.calendar import Calendar
 
-FREQS = ("1s", "10min", "30min", "1h", "6h", "1d", "1b", "1w", "1mo", "1moe", "1q", "1qe", "1y", "3i")
+FREQS = (
+    "1s", "10min", "30min", "1h", "6h", "1d", "1b", "1b-mon..sat", "1b-tue-thu-sat", "1w",
+     "1mo", "1moe", "1q", "1qe", "1y", "3i",
+)  # fmt: skip
 ZONES = (None, "UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe")
 WORDS = ("rain", "sun, some", 'the "big" one', "Zürich", "two\nlines", "no 1", "a;b\tc|d")
 

@@ -76,7 +76,19 @@ def test_stamps_that_follow_are_those_of_pandas_and_zoneinfo(day, half_hours, fr
 @settings(max_examples=200)
 @given(
     st.integers(0, 2_000_000_000),
-    st.sampled_from([*FREQS, "3mo", "5moe", "2w", "3b", "7h"]),
+    st.sampled_from(
+        [
+            *FREQS,
+            "3mo",
+            "5moe",
+            "2w",
+            "3b",
+            "7h",
+            "1b-mon..sat",
+            "2b-tue-thu-sat",
+            "15min-sat..wed-09:30..16:00",
+        ]
+    ),
     st.sampled_from(ZONES),
     st.lists(st.integers(-60, 60), min_size=1, max_size=20),
 )

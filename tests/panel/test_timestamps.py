@@ -1,15 +1,18 @@
 """Dates as text: the format holds for the whole column, and what does not follow it is named."""
 
+import re
 from datetime import date, datetime
 
+import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 
+import forecaster as fc
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.build import open_panel
-from forecaster.panel.timestamps import guess_formats, parse_times, write_times
+from forecaster.panel.timestamps import decimal_years, guess_formats, parse_times, write_times
 
 
 def test_words_and_numbers_are_no_dates():
@@ -43,6 +46,15 @@ def test_words_and_numbers_are_no_dates():
         (["20240131T1230", "20240131T1330"], "%Y%m%dT%H%M", datetime(2024, 1, 31, 13, 30)),
         (["20240131123000", "20240131133000"], "%Y%m%d%H%M%S", datetime(2024, 1, 31, 13, 30)),
         (["2024-01-31 10", "2024-01-31 11"], "%Y-%m-%d %H", datetime(2024, 1, 31, 11)),
+        (["KW03/2019", "KW11/2019"], "KW%V/%G", datetime(2019, 3, 11)),
+        (["KW 3 2019", "KW 11 2019"], "KW %-V %G", datetime(2019, 3, 11)),
+        (["W9-2019", "W10-2019"], "W%-V-%G", datetime(2019, 3, 4)),
+        (["FY12Q1", "FY12Q2"], "FY%yQ%q", datetime(2012, 4, 1)),
+        (["FY2012 Q1", "FY2012 Q2"], "FY%Y Q%q", datetime(2012, 4, 1)),
+        (["Q1/12", "Q2/12"], "Q%q/%y", datetime(2012, 4, 1)),
+        (["Q3 98", "Q4 98"], "Q%q %y", datetime(1998, 10, 1)),
+        (["50/2019", "51/2019"], "%V/%G", datetime(2019, 12, 16)),
+        (["10/26/64", "10/27/64"], "%m/%d/%y", datetime(1964, 10, 27)),
     ],
 )  # fmt: skip
 def test_dates_are_read_and_written_back(texts, time_format, last):
@@ -211,3 +223,100 @@ def test_stamps_finer_than_microseconds_are_refused():
     for odd in (pl.Series("t", [1, 2]).cast(pl.Duration("us")), pl.Series("t", [1, 2]).cast(pl.Time)):
         with pytest.raises(DataError, match="expected dates or integers, found"):
             open_panel(pl.DataFrame([odd, pl.Series("y", [1.0, 2])]), DataConfig(time="t"))
+
+
+def written(column, count, name="period"):
+    """The table of a column, and the next times of its forecast as the caller writes them."""
+    frame = pd.DataFrame({name: column, "y": np.arange(float(len(column))) % 5})
+    forecast = fc.predict(frame, horizon=count)
+    return forecast, forecast.frame[name].tolist()
+
+
+def year_parts(parts, count, digits):
+    return [round(1960 + n / parts, digits) for n in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "freq", "ahead"),
+    [
+        ("time", year_parts(12, 48, 3), "1mo", [1964.0, 1964.083]),
+        ("time", year_parts(12, 47, 2), "1mo", [1963.92, 1964.0]),
+        ("year", year_parts(12, 48, 15), "1mo", [1964.0, 1960 + 49 / 12]),
+        ("time", year_parts(4, 20, 2), "1q", [1965.0, 1965.25]),
+        ("time", year_parts(52, 60, 6), "1w", [1961.153846, 1961.173077]),
+        ("year", year_parts(1, 20, 0), "1y", [1980.0, 1981.0]),
+        ("period", [f"{n % 4 + 1}-{2015 + n // 4}" for n in range(16)], "1q", ["1-2019", "2-2019"]),
+        ("period", [f"{n % 12 + 1}/{2015 + n // 12}" for n in range(35)], "1mo", ["12/2017", "1/2018"]),
+        ("period", [f"{n % 52 + 1}/{2018 + n // 52}" for n in range(60)], "1w", ["9/2019", "10/2019"]),
+        ("Date", [*range(44927, 44987)], "1d", [44987, 44988]),
+        ("Datum", [day for day in range(44928, 44987) if (day + 5) % 7 < 5], "1b", [44987, 44988]),
+        ("day", [*range(44927, 44927 + 140, 7)], "1w", [45067, 45074]),
+    ],
+)  # fmt: skip
+def test_times_that_people_write_are_read_and_written_back(name, column, freq, ahead):
+    forecast, found = written(column, 2, name)
+    assert forecast.panel.calendar.freq == freq and found == ahead
+    (note,) = [note for note in forecast.panel.notes if note.rule == "time"]
+    assert note.severity == "note" and "--time-format" in note.advice and str(column[0]) in note.where
+    again = forecast.panel.stamps(forecast.panel.time, name).to_list()
+    assert again == column
+
+
+@pytest.mark.parametrize(
+    ("column", "flag"),
+    [
+        ([f"{n + 1}/2019" for n in range(12)], "'%-m/%Y' or '%-V/%G'"),
+        ([f"{n + 1}-2015" for n in range(4)], "'%q-%Y' or '%-m-%Y' or '%-V-%G'"),
+    ],
+)
+def test_numbers_and_years_of_several_readings_are_refused_with_the_formats(column, flag):
+    message = f"quarter, month and week are ambiguous .* pass --time-format {flag}"
+    with pytest.raises(DataError, match=message):
+        parse_times(pl.Series(column), "a.csv")
+    for text in re.findall("'([^']+)'", flag):
+        times, _ = parse_times(pl.Series(column), "a.csv", text, strict=True)
+        assert times.is_sorted() and times.n_unique() == len(column)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        [19.5, 20.1, 20.3, 21.7],
+        [1970.1, 1970.73, 1971.31, 1972.9],
+        [float(year) for year in range(100, 140)],
+    ],
+)
+def test_numbers_with_a_fraction_that_are_no_years_are_no_times(column):
+    assert decimal_years(pl.Series("time", column)) is None
+    message = "no time column found|expected dates, timestamps or whole numbers, found Float64"
+    with pytest.raises(DataError, match=message):
+        open_panel(pl.DataFrame({"time": column, "y": column}), DataConfig())
+
+
+def test_whole_numbers_without_the_name_of_a_date_are_no_days_of_a_spreadsheet():
+    for name, values in (
+        ("step", range(44927, 44987)),
+        ("day", range(60)),
+        ("day", range(1, 60_001, 1000)),
+    ):
+        frame = pl.DataFrame({name: list(values), "y": np.arange(float(len(values)))})
+        assert open_panel(frame, DataConfig(time=name)).calendar.integer
+    frame = pl.DataFrame({"step": range(44927, 44987), "y": np.arange(60.0)})
+    panel = open_panel(frame, DataConfig(time="step", time_format="excel"))
+    assert panel.calendar.text(int(panel.time[0])) == "2023-01-01"
+
+
+@pytest.mark.parametrize(
+    ("texts", "first", "last"),
+    [
+        (["10/26/64", "10/27/64"], 1964, 1964),
+        (["31.10.64", "30.11.68", "31.12.72"], 1964, 1972),  # on both sides of the year 69
+        (["31.12.98", "01.01.01"], 1998, 2001),
+        (["31.12.20", "31.12.35"], 2020, 2035),  # a plan
+    ],
+)
+def test_two_digit_years_far_ahead_are_of_the_last_century(texts, first, last):
+    order = "%m/%d/%y" if "/" in texts[0] else "%d.%m.%y"
+    times, found = parse_times(pl.Series(texts), "a.csv", order)
+    assert (times.dt.year()[0], times.dt.year()[-1]) == (first, last)
+    assert write_times(times, found).to_list() == texts

@@ -23,6 +23,9 @@ DAYS = [datetime(2024, 1, 1) + timedelta(days=n) for n in range(ROWS)]
 VALUE = np.sin(np.arange(ROWS)).tolist()
 MONTHS = [datetime(2019 + n // 12, n % 12 + 1, 1) for n in range(ROWS)]
 WEEKDAYS = [day for n in range(ROWS * 2) if (day := DAYS[0] + timedelta(days=n)).weekday() < 5][:ROWS]
+OPEN_DAYS = [
+    day for n in range(ROWS * 3) if (day := DAYS[0] + timedelta(days=n)).weekday() in (1, 3, 5)
+][:ROWS]
 
 TABLES = {
     "one series": ({"day": DAYS, "y": VALUE}, {}),
@@ -44,6 +47,7 @@ TABLES = {
     "offset": ({"day": [f"{day:%Y-%m-%dT%H:%M}:00+01:00" for day in DAYS], "y": VALUE}, {}),
     "months": ({"month": MONTHS, "y": VALUE}, {}),
     "business days": ({"day": WEEKDAYS, "y": VALUE}, {"freq": "1b"}),
+    "open days": ({"day": OPEN_DAYS, "y": VALUE}, {"freq": "1b-tue-thu-sat"}),
     "known words": (
         {"day": DAYS, "y": VALUE, "kind": ["a", "b"] * (ROWS // 2), "price": VALUE},
         {"target": ("y",), "known": ("kind", "price")},
