@@ -244,13 +244,14 @@ def test_losses_are_stated_as_plainly_as_wins(made, kind, said):
 @pytest.mark.parametrize(
     ("coverage", "said"),
     [(0.82, "can be trusted"), (0.6, "too narrow, by 20 points; 2.0 times as many"), (0.95, "too wide"),
-     (0.87, "too wide, by 7 points; planning with them is safe"), (np.nan, "nothing is known")],
+     (0.87, "too wide, by 7 points; 0.7 times as many"), (np.nan, "nothing is known")],
 )  # fmt: skip
 def test_bands_are_judged_by_direction_and_size(coverage, said):
     found = _plain()
     ends = {f"coverage_80_ties{end}": coverage for end in ("", "_low", "_high")}
     judged = _said(replace(found, scores=found.scores | {MODEL: found.scores[MODEL] | ends}))
     assert said in judged
+    assert ("planning with it is safe" in judged) == ("too wide" in said)
     # What is somewhat too wide needs no cure.
     assert ("Make the bands wider" in judged) == (coverage == 0.6)
     assert ("Make the bands narrower" in judged) == (coverage == 0.95)
