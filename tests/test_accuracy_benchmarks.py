@@ -219,7 +219,7 @@ def test_a_tracked_benchmark_records_scores_and_a_verdict(tmp_path, monkeypatch)
         [e.experiment_id for e in MlflowClient(store).search_experiments()]
     )
     assert run.info.status == "FINISHED"
-    assert run.data.tags["mlflow.note.content"].startswith("test: forecaster mase ")
+    assert run.data.tags["mlflow.note.content"].startswith("test: seasonal_naive mase ")
     assert any(name.startswith("benchmark_test") for name in run.data.metrics)
 
 
