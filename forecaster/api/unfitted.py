@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from forecaster.forecast.forecast import Forecast
     from forecaster.forecast.what_if import WhatIf
     from forecaster.panel.panel import Only, Panel
+else:
+    from forecaster.lazy import Anomalies, Explanation, Forecast, WhatIf
 
 
 @public

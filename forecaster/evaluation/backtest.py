@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 
     from forecaster.evaluation.report_data import ReportContext
     from forecaster.panel.frames import AnyFrame
+else:
+    from forecaster.lazy import AnyFrame, Figure, ReportContext
 
 Int64 = NDArray[np.int64]
 Axis = Literal["series", "lead", "cutoff", "channel"]
