@@ -263,11 +263,13 @@ def record(
     seed = artifact.plan.fit.seed // artifact.plan.fit.ensemble_size
     name = f"{task.dataset} {task.horizon} steps, seed {seed}"
     figures = {model: {m: value(pairs) for m, pairs in mine.items()} for model, mine in scores.items()}
+    parts = ((model, *next(iter(mine.items()))) for model, mine in figures.items())
+    verdict = ", ".join(f"{model} {metric} {figure:.4f}" for model, metric, figure in parts)
     with open_run(tracking, name, kind="benchmark") as run:
         if run.recorded:
             with tempfile.TemporaryDirectory() as scratch:
                 save_artifact(artifact, folder := Path(scratch) / "model")
-                log_artifact(run, artifact, folder)
+                log_artifact(run, artifact, folder, f"{stage}: {verdict}")
             run.log_metrics(score_points(figures, f"benchmark_{stage}"))
 
 

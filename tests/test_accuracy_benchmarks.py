@@ -206,6 +206,23 @@ def test_epf_prints_a_table_and_writes_rows(tmp_path, monkeypatch, capsys):
     assert f"EPF-DE.csv {paths[1]}" in said.out and "seed 1 · 20 windows" in said.err
 
 
+@pytest.mark.slow
+def test_a_tracked_benchmark_records_scores_and_a_verdict(tmp_path, monkeypatch):
+    from mlflow.tracking import MlflowClient
+
+    store = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+    monkeypatch.setattr(sys.modules[__name__], "SETTINGS", SETTINGS[1:])  # without --no-track
+    path = _write(tmp_path / "EPF-DE.csv", 1100, COLUMNS)
+    _run(epf, monkeypatch, path, "--seeds", 1, "--json", tmp_path / "rows.json")
+    (run,) = MlflowClient(store).search_runs(
+        [e.experiment_id for e in MlflowClient(store).search_experiments()]
+    )
+    assert run.info.status == "FINISHED"
+    assert run.data.tags["mlflow.note.content"].startswith("test: seasonal_naive mase ")
+    assert any(name.startswith("benchmark_test") for name in run.data.metrics)
+
+
 def test_epf_for_choosing_reads_nothing_of_the_test_span(tmp_path):
     path = _write(tmp_path / "EPF-XX.csv", 1700, COLUMNS)
     panel = epf.opened(path, _config())

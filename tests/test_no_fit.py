@@ -1,9 +1,10 @@
 """Forecasts without a fit: from a table alone, with the laws and the columns of those of a fitted model."""
 
 import shutil
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 
+import holidays
 import numpy as np
 import polars as pl
 import pytest
@@ -239,6 +240,22 @@ def test_known_covariates_move_the_forecast_and_too_few_rows_are_said():
     assert (other.median > one.median + 2).all()
     few = fc.predict(tiny.shop(4), 7, future=tiny.prices(4))
     assert "not read: price, visitors" in _findings(few)
+
+
+def test_holidays_are_read_as_any_known_covariate_is():
+    days = [date(2023, 1, 1) + timedelta(days=number) for number in range(500)]
+    german = holidays.country_holidays("DE", years=(2023, 2024))
+    closed = np.array([day in german for day in days], float)
+    sales = 20 + 3 * np.sin(np.arange(500) / 7) - 10 * closed
+    cutoff = date(2024, 4, 26)  # before Labour Day
+    plain = pl.DataFrame({"day": days, "sales": sales})
+    made = fc.predict(plain, 7, cutoff=cutoff, holidays="DE")
+    declared = fc.predict(plain.with_columns(holiday=closed), 7, cutoff=cutoff, known="holiday")
+    assert tiny.bits(made.quantiles) == tiny.bits(declared.quantiles)
+    assert _findings(made) == _findings(declared) and "solved on these rows for holiday" in _findings(
+        made
+    )
+    assert made.median[0, 4, 0] < fc.predict(plain, 7, cutoff=cutoff).median[0, 4, 0] - 5
 
 
 def test_the_leaderboard_has_a_row_without_a_fit(monkeypatch):

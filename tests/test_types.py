@@ -1,11 +1,15 @@
 """What a type checker, and so an editor, knows of the Python interface."""
 
+import inspect
 import re
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
 import pytest
+
+import forecaster as fc
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = """
@@ -70,3 +74,35 @@ def test_a_type_checker_knows_options_and_results(tmp_path):
         if "  # " in line
     }
     assert found == expected, done.stdout + done.stderr
+
+
+def _public() -> dict[str, object]:
+    """Public functions and classes, and the methods and properties of these."""
+    found: dict[str, object] = {}
+    for name in fc.__all__:
+        one = getattr(fc, name)
+        found[name] = one
+        for part, value in inspect.getmembers(one) if inspect.isclass(one) else ():
+            value = value.fget if isinstance(value, property) else value
+            own = str(getattr(value, "__module__", "")).startswith("forecaster")
+            if (
+                own
+                and not part.startswith("_")
+                and (inspect.isfunction(value) or inspect.ismethod(value))
+            ):
+                found[f"{name}.{part}"] = value
+    return found
+
+
+@pytest.mark.parametrize("name", _public())
+def test_the_types_of_everything_public_can_be_looked_up(name):
+    hints = typing.get_type_hints(_public()[name])
+    assert not [one for one in hints.values() if isinstance(one, str | typing.ForwardRef)]
+
+
+def test_types_that_are_looked_up_are_the_classes_themselves():
+    results = {name: typing.get_type_hints(one).get("return") for name, one in _public().items()}
+    assert results["predict"] is results["Forecaster.predict"] is fc.Forecast
+    assert results["what_if"] == fc.WhatIf[fc.Forecast]
+    assert results["fit"] == fc.Forecaster | fc.Classifier
+    assert results["Forecast.plot"].__name__ == "Figure"

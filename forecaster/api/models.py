@@ -41,6 +41,22 @@ if TYPE_CHECKING:
     from forecaster.runs.batch_predict import BatchResult
     from forecaster.runs.registry import Published
     from forecaster.runs.tune.outcome import Outcome
+else:
+    from forecaster.lazy import (
+        Anomalies,
+        AnyFrame,
+        Backtest,
+        BatchResult,
+        ClassBacktest,
+        ClassExplanation,
+        Classification,
+        Explanation,
+        Forecast,
+        NDArray,
+        Panel,
+        Published,
+        WhatIf,
+    )
 
 
 Kind = TypeVar("Kind", "Ensemble", "ClassEnsemble")

@@ -149,14 +149,18 @@ def open_request(asked: "FitRequest") -> "tuple[Config, Panel]":
 
 
 def opened(
-    config: Config, data: object, future: object | None, covariates: object | None
+    config: Config,
+    data: object,
+    future: object | None,
+    covariates: object | None,
+    begin: bool = False,
 ) -> "tuple[Config, Panel]":
-    """Returns a table, and the config with the settings of a store."""
+    """Returns a table, and the config with the settings of a store; `begin`: `future` may begin series."""
     from forecaster.panel.build import open_panel
     from forecaster.panel.store import as_converted
 
     config = config.replaced(data=as_converted(data, config.data).model_dump())
-    return config, open_panel(data, config.data, covariates=covariates, future=future)
+    return config, open_panel(data, config.data, covariates=covariates, future=future, begin=begin)
 
 
 def other_forecasts(others: options.OtherTables | None) -> dict[str, object]:

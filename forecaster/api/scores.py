@@ -23,6 +23,8 @@ from forecaster.options import DataOptions, Option, public
 if TYPE_CHECKING:
     from forecaster.evaluation.backtest import Backtest
     from forecaster.evaluation.leaderboard import Leaderboard
+else:
+    from forecaster.lazy import Backtest, Leaderboard
 
 
 @public

@@ -11,6 +11,8 @@ from forecaster.options import DataOptions, Option, public
 if TYPE_CHECKING:
     from forecaster.panel.findings import Finding
     from forecaster.panel.panel import Panel
+else:
+    from forecaster.lazy import Panel
 
 
 @public

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from forecaster.forecast.forecast import Forecast
     from forecaster.forecast.what_if import WhatIf
     from forecaster.panel.panel import Only, Panel
+else:
+    from forecaster.lazy import Anomalies, Explanation, Forecast, WhatIf
 
 
 @public
@@ -233,7 +235,7 @@ def _opened_with_step(
 ) -> "tuple[Config, Panel]":
     """Returns what `opened` does; where no series has two rows, with the usual step and a warning."""
     try:
-        return opened(config, data, future, covariates)
+        return opened(config, data, future, covariates, begin=True)
     except DataError as error:
         if [fault.rule for fault in error.findings] != ["step"]:
             raise
@@ -241,7 +243,8 @@ def _opened_with_step(
 
     from forecaster.panel.findings import Finding
 
-    config, panel = opened(config.replaced(data={"freq": step}), data, future, covariates)
+    config = config.replaced(data={"freq": step})
+    config, panel = opened(config, data, future, covariates, begin=True)
     text = f"no series has two rows: steps of {step} are assumed"
     finding = Finding("warning", "frequency", text, "pass another one with --freq")
     return config, replace(panel, notes=(*panel.notes, finding))

@@ -32,7 +32,7 @@ from forecaster.evaluation.comparison import (
     compare_first_lead,
     compare_sums,
     compare_with_naive,
-    fit_words,
+    maker_of,
     name_better_models,
     seasonal_naive_at,
     tally_models,
@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 
     from forecaster.evaluation.report_data import ReportContext
     from forecaster.panel.frames import AnyFrame
+else:
+    from forecaster.lazy import AnyFrame, Figure, ReportContext
 
 Int64 = NDArray[np.int64]
 Axis = Literal["series", "lead", "cutoff", "channel"]
@@ -266,28 +268,40 @@ class Backtest(Result):
     def _better_fit(self) -> str:
         """The command that fits the best model that is better than "forecaster"; empty where none can be fitted."""
         better = [name for name, gain in self.better.items() if not gain.low <= 0]
-        name = next(filter(fit_words, better), None)
-        if name is None:
+        name = next(filter(maker_of, better), None)
+        if name is None or (made := maker_of(name)) is None:
             return ""
-        verb, *settings = fit_words(name)
-        words = ["forecaster", verb, self.panel.name, *settings, *self._reading()]
-        words += ["--out", "PATH.csv" if verb == "predict" else "PATH"]
-        words += ["--horizon", str(self.forecasts[0].time.shape[1])]
+        verb, options = made
+        options = options | self._reading()
+        horizon = self.forecasts[0].time.shape[1]
+        if verb == "predict" and "known" in options:  # the table may end at the last target
+            options["fill_known"] = "last"
+        if self.panel.kind != "file" or not isinstance(options.get("covariates", ""), str | Path):
+            named = {"covariates": "covariates"} if "covariates" in options else {}
+            words = [f"{key}={named.get(key, repr(value))}" for key, value in options.items()]
+            return f"; {name} is made by: fc.{verb}({', '.join(['data', str(horizon), *words])})"
+        flags = []
+        for option, value in options.items():
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            flag = f"--{option.replace('_', '-')}"
+            if option == "config":
+                flag, text = "--set", "fit.validation=null"
+            flags += [flag] if value is True else [flag, text]
+        out = ["--out", "PATH.csv" if verb == "predict" else "PATH"]
+        words = ["forecaster", verb, self.panel.name, *flags, *out, "--horizon", str(horizon)]
         return f"; {name} is made by: {shlex.join(words)}"
 
-    def _reading(self) -> list[str]:
-        """The flags that read the table and bound its target as the model of this backtest did."""
+    def _reading(self) -> dict[str, Any]:
+        """The options that read the table and bound its target as the model of this backtest did."""
         artifact = self.forecasts[0].artifact
         config = (artifact and artifact.request) or Config()
         given = config.data.model_dump(exclude_defaults=True)
         given |= config.target.model_dump(exclude_defaults=True)
         if known := self.panel.schema.as_read.known:
             given["known"] = known
-        flags = []
-        for name, value in given.items():
-            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-            flags += [f"--{name.replace('_', '-')}", *([] if value is True else [text])]
-        return flags
+        if self.report_context is not None and self.report_context.covariates is not None:
+            given["covariates"] = self.report_context.covariates
+        return given
 
     @typed
     def report(self, path: str | Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,20 +113,20 @@ def expert_of(name: str) -> Expert | None:
     return alone if name.startswith(_ALONE) else EXPERT_OF.get(name)  # type: ignore[return-value]
 
 
-def fit_words(name: str) -> list[str]:
-    """Returns verb and settings of the shell that make the model of a row; none where there is no command.
+def maker_of(name: str) -> tuple[str, dict[str, Any]] | None:
+    """Returns the verb and its options that make the model of a row; None where there is none.
 
-    >>> fit_words("ETS"), fit_words("no fit"), fit_words("mine")
-    (['fit', '--experts', 'ets'], ['predict'], [])
+    >>> maker_of("ETS"), maker_of("no fit"), maker_of("mine")
+    (('fit', {'experts': 'ets'}), ('predict', {}), None)
     """
     if name == NO_FIT:
-        return ["predict"]
+        return "predict", {}
     if name == EXPERTS:  # without validation windows no network is trained beside them
-        return ["fit", "--set", "fit.validation=null"]
+        return "fit", {"config": {"fit": {"validation": None}}}
     if expert := expert_of(name):
-        return ["fit", "--experts", expert]
+        return "fit", {"experts": expert}
     preset = name.removeprefix(_PRESET)
-    return ["fit", "--preset", preset] if name != preset and preset in PRESETS else []
+    return ("fit", {"preset": preset}) if name != preset and preset in PRESETS else None
 
 
 def compare(model: Scores, naive: Scores) -> str:

@@ -50,6 +50,8 @@ class ReportContext:
     """Of the table that was scored."""
     findings: tuple[Finding, ...] = ()
     """Of the audit of that table, worst first."""
+    covariates: object | None = None
+    """The second table."""
     validation: bool = False
     """Whether the windows are the validation windows of a fit."""
     date: str | None = field(default_factory=lambda: f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC")

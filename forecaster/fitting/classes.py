@@ -125,7 +125,7 @@ def resolve_classes(panel: Panel, config: Config) -> tuple[Plan, Folds]:
     tokens = max(_FEWEST, min(_TOKENS, _TOGETHER // panel.n_channels))
     patch = model.patch or max(1, -(-length // tokens))
     folds = _folds(panel, length, per_step)
-    columns = panel.n_channels + len(schema.past) + len(schema.known)
+    columns = panel.n_channels + len(schema.past) + len(schema.known_and_holidays)
     channel_attention = model.channel_attention or columns > 1
     model_plan = model.settled(
         head="step_classes" if per_step else "classes",

@@ -106,15 +106,17 @@ def described(artifact: Artifact) -> Finding:
     schema, pool = artifact.schema, artifact.plan.model.pool
     seasons = " and ".join(f"{steps:,}" for steps in pool.seasons if steps > 1)
     solved = [name for name in pool.experts if name in _SOLVED]
-    read = {*(schema.known if solved else ()), *pool.drivers}
-    unread = [name for name in (*schema.known, *schema.past) if name not in read]
+    known = schema.known_and_holidays
+    leveled = schema.static if artifact.ensemble.forecasts_cold else ()
+    read = {*(known if solved else ()), *leveled, *pool.drivers}
+    unread = [name for name in (*known, *schema.past, *schema.static) if name not in read]
     parts = [
         f"{number_of(len(pool.experts), 'expert')} weighed by attention to their errors in each series",
         f"frequency {schema.freq}",
         f"season assumed: {seasons + ' steps' if seasons else 'none'}",
     ]
     if solved:
-        covariates = f" for {', '.join(schema.known)}" if schema.known else ""
+        covariates = f" for {', '.join(known)}" if known else ""
         parts.append(f"{' and '.join(solved)} solved on these rows{covariates}")
     if unread:
         parts.append(f"not read: {', '.join(unread)}")
@@ -126,7 +128,7 @@ def _plan(panel: Panel, config: Config, pool: ExpertPlan) -> tuple[Plan, Split |
     """The plan of a table, and the windows to solve experts on: where they read covariates, or are requested."""
     names = tuple(name for name in pool.experts if name not in _SOLVED)
     solved = len(names) < len(pool.experts)
-    if solved and (panel.schema.known or not names):
+    if solved and (panel.schema.known_and_holidays or not names):
         plan = first_plan(panel, config, pool)
         try:
             split = split_panel(panel, plan)

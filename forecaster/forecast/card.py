@@ -35,7 +35,7 @@ def model_card(artifact: Artifact[Any]) -> str:
         "",
         f"- series: {_names(schema.as_read.series) or 'one'} · layout {schema.layout}"
         + f" of each {_names(schema.relate)}" * bool(schema.relate),
-        f"- known covariates: {_names(schema.known) or 'none'}",
+        f"- known covariates: {_names(schema.known_and_holidays) or 'none'}",
         f"- past covariates: {_names(schema.past) or 'none'}",
         f"- static covariates: {_names(schema.static) or 'none'}",
         f"- decoder: {model.decoder}, mask {model.decoder_mask}"

@@ -42,6 +42,8 @@ from forecaster.windows.store import WindowStore
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+else:
+    from forecaster.lazy import Figure
 
 Floats = NDArray[np.float64]
 _STILL = "nothing that can be hidden changes the forecast"

@@ -38,6 +38,16 @@ if TYPE_CHECKING:
     from forecaster.forecast.totals import Totals
     from forecaster.forecast.window import ForecastWindow
     from forecaster.panel.frames import AnyFrame
+else:
+    from forecaster.lazy import (
+        AnyFrame,
+        Artifact,
+        Figure,
+        ForecastWindow,
+        Hierarchy,
+        PathSource,
+        Totals,
+    )
 
 _NO_PATHS = "this forecast has no sample paths: request them, predict(samples=200)"
 PATH_BLOCK = 256

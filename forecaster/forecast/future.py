@@ -63,7 +63,7 @@ def _with_new_series(
     text = f"{len(names):,} of {len(new):,} new series cannot be forecast, and are left out: {listing(names, 5)}"
     advice = f"give every known covariate of the {window.horizon} steps after the table's last target"
     if not artifact.ensemble.forecasts_cold:
-        advice = "this model has no level for new series: fit one to five series or more, with experts"
+        advice = "there is no level for new series: it takes five series or more, and experts"
     finding = Finding("warning", "keys", text, advice, names[0], count=len(names))
     if only is not None and {*panel.numbers(only)} & {*new[~begun]}:
         raise DataError(f"{text}; {advice}", [finding])

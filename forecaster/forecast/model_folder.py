@@ -80,7 +80,7 @@ def early_panel(
     cutoff: str,
     horizon: int | None,
     roles: Mapping[str, Any],
-    **others: object,
+    **others: Any,
 ) -> Panel | None:
     """Returns the panel of a small table, once horizon, series and cutoff suit a saved model.
 

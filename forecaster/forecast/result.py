@@ -12,6 +12,8 @@ from forecaster.panel.panel import Panel
 
 if TYPE_CHECKING:
     from forecaster.panel.frames import AnyFrame, PandasFrame
+else:
+    from forecaster.lazy import AnyFrame, PandasFrame
 
 
 class HasRows(Protocol):

@@ -30,6 +30,8 @@ from forecaster.panel.panel import Only, Panel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+else:
+    from forecaster.lazy import Figure
 
 Kind = TypeVar("Kind", Forecast, Totals)
 

@@ -52,8 +52,13 @@ def open_panel(
     schema: Schema | None = None,
     covariates: object | None = None,
     future: object | None = None,
+    begin: bool = False,
 ) -> Panel:
     """Returns the panel of a path, glob, frame or store, with further columns and rows if given.
+
+    Args:
+        source: the table.
+        data, schema, covariates, future, begin: see `build_panel`.
 
     Raises:
         DataError: a table cannot be read or understood; see `build_panel`.
@@ -62,7 +67,7 @@ def open_panel(
         return stored_panel(source, data, schema=schema, covariates=covariates, future=future)
     tables = _read(data, schema, table=source, covariates=covariates, future=future)
     # Popped, so that the text of a large table can be freed once its rows are read.
-    return build_panel(tables.pop("table"), data, schema=schema, **tables)
+    return build_panel(tables.pop("table"), data, schema=schema, begin=begin, **tables)
 
 
 def _read(data: DataConfig, schema: Schema | None, **sources: object) -> dict[str, Table]:
@@ -144,6 +149,7 @@ def build_panel(
     schema: Schema | None = None,
     covariates: Table | None = None,
     future: Table | None = None,
+    begin: bool = False,
 ) -> Panel:
     """Returns a table as arrays.
 
@@ -153,8 +159,8 @@ def build_panel(
         schema: of a model, whose roles, step and categories then hold instead.
         covariates: further columns, joined on the keys they share; a table that lacks a series key
             is shared by all series.
-        future: rows after the end, with covariates known in advance; with a model's schema, also of series
-            that begin there.
+        future: rows after the end, with covariates known in advance.
+        begin: its rows also begin series that the table lacks; they do with the schema of a model.
 
     Raises:
         DataError: columns are missing, rows repeat, values are infinite, times are off the grid, or
@@ -191,7 +197,7 @@ def build_panel(
         with faults:
             layout = clock_of(rows) if schema.pivots else rows.layout()
             calendar, regular = find_calendar(rows.schema, data, [layout])
-        rows = joined(rows, data, covariates, future, faults, begin=fitted)
+        rows = joined(rows, data, covariates, future, faults, begin=fitted or begin)
         notes += rows.notes
         refuse_errors([*rows.notes, *faults.found])
         if schema.pivots:

@@ -146,7 +146,7 @@ def convert_table(
                 conversion.run(schema, sample, store)
             return open_store(folder)
     tables = read_tables({"table": source} | sources, data, decimals)
-    panel = build_panel(tables.pop("table"), data, schema=None, **tables)
+    panel = build_panel(tables.pop("table"), data, schema=None, **dict[str, Any](tables))
     check_storable(panel.schema, panel.name)
     return write_store(panel, folder, data)
 

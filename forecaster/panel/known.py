@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from forecaster.errors import ConfigError
 from forecaster.panel.arrays import Ints
 from forecaster.panel.panel import MISSING, Panel
-from forecaster.panel.schema import Names, Schema, holiday_columns
+from forecaster.panel.schema import Names, Schema
 
 _SIGNS: dict[str, Callable[[Any, Any], Any]] = {
     "=": lambda values, amount: np.full_like(values, amount),
@@ -60,7 +60,7 @@ class Change:
 
     def check(self, schema: Schema) -> None:
         """Raises a ConfigError for a column that is no known covariate, or a value that it cannot have."""
-        known = (*schema.as_read.known, *holiday_columns(schema.holidays))
+        known = schema.as_read.known_and_holidays
         if self.column not in known:
             raise ConfigError(
                 f"--what-if {self}: expected a covariate known in advance "

@@ -125,6 +125,11 @@ class Schema:
     """Columns that together name a group of series to pivot; empty = all are one group."""
 
     @property
+    def known_and_holidays(self) -> Names:
+        """Covariates known in advance: those of the table, then those made of its calendar."""
+        return (*self.known, *holiday_columns(self.holidays))
+
+    @property
     def known_numeric(self) -> Names:
         """Numeric known covariates, the holidays last."""
         numbers = tuple(name for name in self.known if name not in self.categorical)
@@ -341,8 +346,8 @@ class Schema:
         """Returns (column, role, kind, reason) for every column, ignored ones last."""
         if self.pivot is not None:
             return self.as_read.rows()
-        known = (*self.known, *holiday_columns(self.holidays))
-        roles = {"label": self.label_columns, "target": self.target_columns, "known": known}
+        roles = {"label": self.label_columns, "target": self.target_columns}
+        roles["known"] = self.known_and_holidays
         roles |= {"past": self.past, "static": self.static}
         found: list[tuple[str, str, str]] = []
         if self.time is not None:

@@ -387,7 +387,8 @@ def run_backtest_pipeline(
 
         backtest = run_backtest(cutoffs, forecasts, scoring=scoring)
         artifact = refits.artifact
-        report_context = ReportContext(artifact, command, panel.fingerprint(), tuple(findings))
+        known = (panel.fingerprint(), tuple(findings), source[2])
+        report_context = ReportContext(artifact, command, *known)
         seconds = backtest.seconds | refits.seconds
         notes = tuple(other.finding() for other in beside_model)
         backtest = replace(backtest, report_context=report_context, seconds=seconds, notes=notes)

@@ -11,6 +11,7 @@ from forecast import tiny
 from numpy.testing import assert_allclose
 
 import forecaster as fc
+from forecaster.errors import DataError
 from forecaster.fitting.experts import levels
 from forecaster.fitting.experts.levels import level_by_statics
 
@@ -143,6 +144,36 @@ def _promoted() -> tuple[fc.Forecaster, pl.DataFrame, pl.DataFrame]:
     return model, history, ahead
 
 
+def test_future_rows_begin_a_series_without_a_fit_too():
+    history, ahead = _shops("abcdefgh", range(98)), _shops("abcdefghwxyz", range(98, 105))
+    roles = {"known": "promo", "categorical": "size", "static": "size"}
+    future = ahead.drop("sales")
+    found = fc.predict(history, 7, future=future, **roles)
+    assert found.status == ("ok",) * 8 + ("cold",) * 4
+    cold = found.frame.filter(pl.col("status") == "cold").join(ahead, on=["shop", "date"])
+    assert cold["cutoff"].unique().to_list() == [tiny.day(97)]
+    scaled = [pl.col(name) / pl.col(name).mean().over("shop") for name in ("forecast", "sales")]
+    shape, truth = (cold.select(one).to_series().to_numpy() for one in scaled)
+    assert np.abs(shape - truth).mean() < 0.25 * np.abs(truth - 1).mean()
+    warnings = [one.text for one in found.findings if one.severity == "warning"]
+    assert any(text.endswith("begin 4 series that the table lacks: w, x, y, z") for text in warnings)
+    # The series of the table are forecast as without new ones.
+    plain = fc.predict(history, 7, future=future.filter(pl.col("shop") < "w"), **roles)
+    assert_allclose(found.quantiles[:8], plain.quantiles, rtol=1e-5)
+    # One alone; one that lacks the promotion of a day is left out, and refused by name.
+    alone = fc.predict(history, 7, future=future.filter(pl.col("shop") == "x"), only="x", **roles)
+    assert alone.status == ("cold",)
+    short = future.filter((pl.col("shop") != "z") | (pl.col("date") < tiny.day(104)))
+    assert fc.predict(history, 7, future=short, **roles).panel.series_names == [*"abcdefghwxy"]
+    with pytest.raises(DataError, match=r"1 of 4 new series cannot be forecast, and are left out: z"):
+        fc.predict(history, 7, future=short, only="z", **roles)
+    few = history.filter(pl.col("shop") < "e")
+    with pytest.raises(
+        DataError, match=r"no level for new series: it takes five series or more, and experts"
+    ):
+        fc.predict(few, 7, future=future, only="z", **roles)
+
+
 def test_future_rows_alone_begin_a_series_that_follows_weekday_and_promotion_of_the_others():
     model, history, ahead = _promoted()
     future = ahead.drop("sales")
@@ -218,7 +249,7 @@ def test_new_series_without_every_known_covariate_are_left_out_and_named():
     # Two days ahead both are complete but for z.
     assert model.predict(history, future=future, horizon=2).panel.series_names == [*"abcdefghwxy"]
     few = tiny.model().predict(tiny.shop(), future=tiny.prices(stores=("a", "b", "c", "d")))
-    assert few.panel.series_names == ["a", "b", "c"] and "fit one to five series or more" in str(
+    assert few.panel.series_names == ["a", "b", "c"] and "it takes five series or more" in str(
         few.findings
     )
 

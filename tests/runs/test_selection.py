@@ -75,7 +75,7 @@ def test_the_verdict_names_the_command_that_makes_the_better_model():
     )
     ranked = sorted(backtest.scores, key=lambda name: backtest.scores[name]["WQL"])
     experts = {"ridge": "linear", "ETS": "ets", "seasonal naive": "seasonal_naive"}
-    command = f"forecaster fit 'the polars frame' --experts {experts[ranked[0]]} --out PATH --horizon 7"
+    command = f"fc.fit(data, 7, experts={experts[ranked[0]]!r})"
     assert f"; {ranked[0]} is made by: {command}" in backtest.verdict
 
 

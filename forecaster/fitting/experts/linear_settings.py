@@ -65,7 +65,7 @@ def _known_lags(panel: Panel, longest: int) -> tuple[int, ...]:
     day before alone, .691 with the week before).
     """
     calendar = panel.calendar
-    if not panel.schema.known:
+    if not panel.schema.known_and_holidays:
         return ()
     cycles = [cycle_steps(calendar, name) for name in calendar.cycles]
     lags = {steps for steps in (calendar.season_length, *cycles) if 1 < steps <= longest}
