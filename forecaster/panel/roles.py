@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -18,22 +18,59 @@ import polars as pl
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.calendar import parse_freq
-from forecaster.panel.findings import Finding, did_you_mean, fault, listing, refuse_errors, words_of
+from forecaster.panel.findings import (
+    Finding,
+    did_you_mean,
+    fault,
+    listing,
+    refuse_errors,
+    snake,
+    words_of,
+)
 from forecaster.panel.frames import TEXT, Table, missing_columns
 from forecaster.panel.numbers import Decimals, as_numbers, nearly_numbers
 from forecaster.panel.one_row_per_series import has_series_rows
 from forecaster.panel.order import Order, find_order
 from forecaster.panel.schema import Names, Schema, two_roles
-from forecaster.panel.timestamps import EPOCHS, PARTS, guess_formats, integer_format, is_time_name
+from forecaster.panel.timestamps import (
+    EPOCHS,
+    PARTS,
+    SAMPLE,
+    guess_formats,
+    integer_format,
+    is_time_name,
+)
 
 TIME_NAMES = ("date", "time", "timestamp", "datetime", "date_time", "day", "month", "period", "ds")
 COUNTED_TIME_NAMES = ("time", "date", "year", "step", "t", "timestamp", "ds")
 SERIES_WORDS = {"id", "series", "store", "item", "sku"}
-WIDE_TARGETS = ("target", "y", "value", "values")
-LONG_TARGETS = (*WIDE_TARGETS, "sales", "demand")
+PLACE_WORDS = {"lat", "latitude", "lon", "lng", "longitude"}
+CALENDAR_PARTS = ("year", "quarter", "month", "week", "day", "weekday", "ordinal_day", "hour", "minute")
+CALENDAR_WORDS = {
+    *CALENDAR_PARTS,
+    "dow",
+    "wday",
+    "dom",
+    "mday",
+    "yday",
+    "of",
+    "the",
+    "name",
+    "number",
+    "no",
+    "",
+}
+"""Of the names of columns that may repeat a part of the date."""
+_ID = re.compile(
+    r"(^|_)(id|zip|zipcode|postcode)$|^(account|sku|store|item)$"
+    r"|(account|phone|zip|postal|order|customer|invoice|store|item|product)_(code|no|nr|nbr|number)$"
+)
+TARGETS = ("target", "y", "value", "values", "sales", "demand")
 MOST_CATEGORIES = 100
 MOST_CODES = 12
 """Different whole numbers up to which they may be codes of categories: the months of a year."""
+LEAST_STEPS = 4
+"""Steps of one from row to row from which whole numbers are those of the rows."""
 ROWS_PER_CODE = 10
 """Rows of each code, on average, below which there are too few to learn from."""
 _SAMPLE = 10_000
@@ -100,10 +137,24 @@ def infer_schema(
             raise fault("keys", text, f"name all keys, as --series {','.join(series)}")
         reasons |= dict.fromkeys(added, "declared")
     own = pl.DataFrame([column for name, column in pool.items() if name in table.frame.columns])
-    for name in date_like(own):
-        if name not in series and name not in declared:
-            pool.pop(name)
-            reasons[name] = "ignored: dates, and time is another column"
+    idle = dict.fromkeys(date_like(own), "dates, and time is another column")
+    idle |= _measure_nothing(own.with_columns(table.frame.select(series)), series)
+    idle |= _repeat_dates(own, table, time, data)
+    declared |= {*(data.categorical or ())}
+    idle = {name: why for name, why in idle.items() if name not in (*series, *declared)}
+    numbers = [c.name for c in own if is_number(c) and c.name not in (*series, *declared)]
+    notes = []
+    if data.target is None and numbers and {*numbers} <= {*idle}:
+        text = f"'{numbers[0]}' {idle.pop(numbers[0])}, and is the target as the only column of numbers"
+        notes.append(Finding("warning", "columns", text, "pass --target where it is another column"))
+    for name, why in idle.items():
+        pool.pop(name)
+        reasons[name] = f"ignored: {why}"
+        text, advice = (
+            f"'{name}' is {reasons[name]}",
+            f"declare its role, as --past {name}, if it has one",
+        )
+        notes.append(Finding("note", "columns", text, advice))
     free = [name for name in pool if name not in series and name != data.label]
     maybe = [pool[name] for name in free if name not in (data.categorical or ())]
     bad = {c.name: cells for c in maybe if (cells := nearly_numbers(c)) is not None}
@@ -114,13 +165,20 @@ def infer_schema(
     target, reason = data.target, "declared"
     if target is None:
         numbers = [name for name in numeric if is_number(pool[name])]
+        numbers = [name for name in numbers if not (_is_id(name) or _is_place(name))] or numbers
         # Refused as it is read: another column would be forecast instead of the one that was meant.
-        numbers += [n for n in numeric if n in bad and (not numbers or n.lower() in LONG_TARGETS)]
+        numbers += [n for n in numeric if n in bad and (not numbers or n.lower() in TARGETS)]
         target, reason = _find_target(table, numbers, series, constant, data)
     left = [name for name in free if name not in target and name not in known]
     others = {name: _role_of(pool[name], data, constant | set(timeless)) for name in left}
     past, static = ([n for n, (role, _) in others.items() if role == own] for own in ("past", "static"))
     reasons |= dict.fromkeys(target, reason) | known | {name: why for name, (_, why) in others.items()}
+    if reason == "by its name" and not series and (offered := [n for n in past if is_number(pool[n])]):
+        text = f"'{target[0]}' is the target by its name, and the other numbers, {listing(offered)}, are past covariates"
+        advice = (
+            f"name what is known in advance, as --known {offered[0]}, or further targets with --target"
+        )
+        notes.append(Finding("note", "columns", text, advice))
     reasons |= dict.fromkeys(class_columns, "declared")
     counts = {name: len(pool[name]) for name in (*known, *past, *static)}
     if static and series:
@@ -152,7 +210,7 @@ def infer_schema(
     marks = {name: mark for other in given for name, mark in other.marks.items()}
     shown: Any = {name: marks[name] for name in schema.numbers if name in marks}
     inferred = [name for name in (*left, *known) if name in bad and name not in declared]
-    notes = (_read_as_text(pool[name], bad[name], table, covariates) for name in inferred)
+    notes += [_read_as_text(pool[name], bad[name], table, covariates) for name in inferred]
     return Inferred(replace(schema, decimal=shown), table, order, tuple(notes))
 
 
@@ -259,7 +317,7 @@ def find_series(
     """
     frame = table.frame
     free = [name for name in frame.columns if name != time and name not in taken]
-    free = [name for name in free if name.lower() not in LONG_TARGETS]
+    free = [name for name in free if name.lower() not in TARGETS]
     dated = set(date_like(frame.select(free)))
     text = [name for name in free if name not in dated and pool[name].dtype in TEXT]
     integers = [name for name in free if pool[name].dtype.is_integer()]
@@ -267,7 +325,8 @@ def find_series(
     alone, order = (0, None) if time is None else repeated_rows(table, times, (), time)
     if time is None or alone == 0:
         # One series that carries its own id: kept, so that forecasts carry it too.
-        own = [name for name in named if frame[name].dtype in TEXT and _repeats(frame[name])]
+        own = [n for n in named if n in text and _repeats(frame[n])]
+        own += [n for n in named if (n in text or _is_id(n)) and frame[n].n_unique() == 1]
         return tuple(own[:1]), "names the series" if own else "", None if own else order
     candidates = list(dict.fromkeys((*named, *text, *integers)))
     candidates = [name for name in candidates if _repeats(frame[name])][:8]
@@ -313,22 +372,98 @@ def repeated_rows(
 
 
 def _constant_columns(frame: pl.DataFrame, series: Names, names: Sequence[str]) -> set[str]:
-    """Returns the columns with one value per series at most, nulls aside; none for a single series."""
-
-    def constant(rows: pl.DataFrame, columns: Sequence[str]) -> list[str]:
-        if not columns:
-            return []
-        counts = rows.group_by(series).agg(pl.col(columns).drop_nulls().n_unique() <= 1)
-        return [name for name in columns if counts[name].all()]
-
+    """Returns the columns with one value per series at most, nulls aside; of a single series its place."""
     keys = frame.select(series)
     # Most tables end with another series than they start with; only others are counted.
     if not series or (keys.row(0) == keys.row(-1) and keys.n_unique() < 2):
-        return set()
-    # The first rows and the first series rule out nearly every column; the rest is counted whole.
-    first = frame.lazy().join(keys.head(1).lazy(), on=list(series), how="semi", nulls_equal=True)
-    left = constant(frame.head(_SAMPLE), names)
-    return set(constant(frame, constant(first.collect(), left))) if left else set()
+        names, series = [name for name in names if _is_place(name)], ()
+    return _columns_where(lambda column: column.drop_nulls().n_unique() <= 1, frame, series, names)
+
+
+def _columns_where(
+    test: Callable[[pl.Expr], pl.Expr], frame: pl.DataFrame, series: Names, names: Sequence[str]
+) -> set[str]:
+    """Returns the columns of which every series passes a test."""
+
+    def passing(rows: pl.DataFrame, names: Collection[str]) -> list[str]:
+        tests = [test(pl.col(name)) for name in names]
+        passed = rows.group_by(series).agg(tests) if series else rows.select(tests)
+        return [name for name in names if passed[name].all()]
+
+    # The first rows and the first series rule out nearly every column; the rest is tested whole.
+    left = passing(frame.head(_SAMPLE), names)
+    if left and series:
+        first = frame.lazy().join(
+            frame.select(series).head(1).lazy(), on=list(series), how="semi", nulls_equal=True
+        )
+        left = passing(first.collect(), left)
+    return {*passing(frame, left)} if left else set()
+
+
+def _measure_nothing(frame: pl.DataFrame, series: Names) -> dict[str, str]:
+    """Returns the columns that number rows, that name things, or that copy another, with what they do."""
+    numbers = [c for c in frame if c.dtype.is_numeric() and c.name not in series]
+    whole = [c.name for c in numbers if c.dtype.is_integer() and c.name.lower() not in TARGETS]
+    found = {name: "names things" for name in whole if _is_id(name)}
+    found = {name: what for name, what in found.items() if frame[name].n_unique() > MOST_CODES}
+    for keys in {(), series}:
+        rising = _columns_where(_rises, frame, keys, whole)
+        first = frame.select(keys).n_unique() if rising and keys else 1
+        if frame.height - first >= LEAST_STEPS:
+            found |= dict.fromkeys(rising, "numbers the rows")
+    seen = dict[object, pl.Series]()
+    for column in numbers:
+        first_cells = tuple(column.head(SAMPLE))
+        other = seen.setdefault(first_cells, column)
+        if (
+            other is not column
+            and column.equals(other, null_equal=True)
+            and column.n_unique() > MOST_CODES
+        ):
+            copy, one = (other, column) if column.name.lower() in TARGETS else (column, other)
+            found.setdefault(copy.name, f"copies '{one.name}'")
+    return found
+
+
+def _rises(column: pl.Expr) -> pl.Expr:
+    """Whether every value is one more than that of the row before."""
+    return (column.diff().slice(1) == 1).fill_null(False).all()
+
+
+def _repeat_dates(
+    frame: pl.DataFrame, table: Table, time: str | None, data: DataConfig
+) -> dict[str, str]:
+    """Returns the columns that repeat a part of the dates, as year, month and weekday do, by a sample."""
+    named = [c for c in frame.head(_SAMPLE) if words_of(c.name) <= CALENDAR_WORDS]
+    if time is None or not named or _time_facts(table, time, data)[0]:
+        return {}
+    head, times = comparable_times(replace(table, frame=table.frame.head(_SAMPLE)), time, data)
+    if times is None:
+        return {}
+    stamps = head.frame[time]
+    stamps = stamps.cast(pl.Datetime("us", getattr(stamps.dtype, "time_zone", None)))
+    parts = [getattr(stamps.dt, part)().cast(pl.Int64).alias(part) for part in CALENDAR_PARTS]
+    same = ((c.name, part.name) for c in named for part in parts if _is_part(c, part))
+    return {name: f"is the {part} of '{time}'".replace("ordinal_", "") for name, part in same}
+
+
+def _is_part(column: pl.Series, part: pl.Series) -> bool:
+    """Whether a column is a part of dates, counted from any number, or in words."""
+    if column.dtype.is_integer():
+        distance = column.cast(pl.Int64) - part
+        return (distance % 7 if part.name == "weekday" else distance).n_unique() == 1
+    pairs = pl.DataFrame([column.alias("word"), part])
+    return (
+        column.dtype in TEXT and pairs.n_unique() == part.n_unique() == column.n_unique() <= MOST_CODES
+    )
+
+
+def _is_id(name: str) -> bool:
+    return bool(_ID.search(snake(name)))
+
+
+def _is_place(name: str) -> bool:
+    return bool(PLACE_WORDS & words_of(name))
 
 
 def _find_target(
@@ -338,7 +473,7 @@ def _find_target(
     label, covariates = data.label, (*data.known, *(data.past or ()), *(data.static or ()))
     if label is not None:
         numbers = [name for name in numbers if name not in constant]
-    named = [name for name in numbers if name.lower() in (LONG_TARGETS if series else WIDE_TARGETS)]
+    named = [name for name in numbers if name.lower() in TARGETS]
     if named and label is None:
         return (named[0],), "by its name"
     if numbers and (label is not None or not series):
@@ -426,7 +561,7 @@ def _find_known(free: list[str], data: DataConfig, future: Table | None) -> dict
         given = {c.name for c in future.frame.iter_columns() if c.null_count() < len(c)}
         given -= {*(data.target or ()), *(data.past or ()), *(data.static or ())}
     if data.target is None:
-        given -= {name for name in given if name.lower() in LONG_TARGETS}
+        given -= {name for name in given if name.lower() in TARGETS}
     return {
         name: "declared" if future is None or name in data.known else f"in {future.name}"
         for name in free
