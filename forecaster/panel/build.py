@@ -27,7 +27,7 @@ from forecaster.panel.order import Order
 from forecaster.panel.panel import MISSING, Panel
 from forecaster.panel.pivoted import check_roles, clock_of, pivoted
 from forecaster.panel.resample import resampled
-from forecaster.panel.roles import check_schema, comparable_times, infer_schema
+from forecaster.panel.roles import check_schema, comparable_times, infer_schema, join_clock
 from forecaster.panel.rows import (
     SERIES,
     Rows,
@@ -172,6 +172,9 @@ def build_panel(
         table, data = _in_long_form(table, data, schema)
         order: Order | None = None
         if schema is None:
+            table = join_clock(table, data)
+            time = ",".join(table.time_parts) or None
+            covariates, future = (other and other.with_time(time) for other in (covariates, future))
             schema, table, order, found = infer_schema(table, data, future, covariates)
             notes += found
             if schema.pivots:

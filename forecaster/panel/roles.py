@@ -36,6 +36,7 @@ from forecaster.panel.timestamps import (
     EPOCHS,
     PARTS,
     SAMPLE,
+    first_values,
     guess_formats,
     integer_format,
     is_time_name,
@@ -44,27 +45,14 @@ from forecaster.panel.timestamps import (
 TIME_NAMES = ("date", "time", "timestamp", "datetime", "date_time", "day", "month", "period", "ds")
 COUNTED_TIME_NAMES = ("time", "date", "year", "step", "t", "timestamp", "ds")
 SERIES_WORDS = {"id", "series", "store", "item", "sku"}
-PLACE_WORDS = {"lat", "latitude", "lon", "lng", "longitude"}
-CALENDAR_PARTS = ("year", "quarter", "month", "week", "day", "weekday", "ordinal_day", "hour", "minute")
-CALENDAR_WORDS = {
-    *CALENDAR_PARTS,
-    "dow",
-    "wday",
-    "dom",
-    "mday",
-    "yday",
-    "of",
-    "the",
-    "name",
-    "number",
-    "no",
-    "",
-}
-"""Of the names of columns that may repeat a part of the date."""
-_ID = re.compile(
-    r"(^|_)(id|zip|zipcode|postcode)$|^(account|sku|store|item)$"
-    r"|(account|phone|zip|postal|order|customer|invoice|store|item|product)_(code|no|nr|nbr|number)$"
+_PLACE = "(^|_)(lat|latitude|lon|lng|longitude)$"
+_ID = (
+    "(^|_)(id|zip|zipcode|postcode)$|^(account|sku|store|item)$"
+    "|(account|phone|zip|postal|order|customer|invoice|store|item|product)_(code|no|nr|nbr|number)$"
 )
+_SLOT = "(^|_)(hour|hours|hr|he|interval|period|slot|block)(_|$)"
+_CALENDAR = "^(year|quarter|month|week|weekday|day|dow|wday|dom|mday|hour|minute)(_(of|no|number|name|week|month))*$"
+"""Patterns of names: of what says where, or who, which part of a day, or may repeat a part of the date."""
 TARGETS = ("target", "y", "value", "values", "sales", "demand")
 MOST_CATEGORIES = 100
 MOST_CODES = 12
@@ -122,9 +110,9 @@ def infer_schema(
         reason += f"; {time_format}" + (" since 1970" if time_format in EPOCHS else "")
     reasons = {} if time is None else {time: reason}
     series, reason, order, times = data.series, "declared", None, None
+    if time is not None:
+        table, times = comparable_times(table, time, data)
     if series is None:
-        if time is not None:
-            table, times = comparable_times(table, time, data)
         series, reason, order = find_series(table, time, declared, times, pool)
     reasons |= dict.fromkeys(series, reason)
     if added := tuple(name for name in data.relate if name not in series):
@@ -138,8 +126,8 @@ def infer_schema(
         reasons |= dict.fromkeys(added, "declared")
     own = pl.DataFrame([column for name, column in pool.items() if name in table.frame.columns])
     idle = dict.fromkeys(date_like(own), "dates, and time is another column")
-    idle |= _measure_nothing(own.with_columns(table.frame.select(series)), series)
-    idle |= _repeat_dates(own, table, time, data)
+    keyed = own.with_columns(table.frame.select(series))
+    idle |= _measure_nothing(keyed, series, None if counted else times)
     declared |= {*(data.categorical or ())}
     idle = {name: why for name, why in idle.items() if name not in (*series, *declared)}
     numbers = [c.name for c in own if is_number(c) and c.name not in (*series, *declared)]
@@ -161,11 +149,11 @@ def infer_schema(
     known = _find_known(free, data, future)
     numeric = [name for name in free if name in table.frame.columns and name not in known]
     numeric = [name for name in numeric if name not in declared or name in (data.target or ())]
-    constant = _constant_columns(own.with_columns(table.frame.select(series)), series, numeric)
+    constant = _constant_columns(keyed, series, numeric)
     target, reason = data.target, "declared"
     if target is None:
         numbers = [name for name in numeric if is_number(pool[name])]
-        numbers = [name for name in numbers if not (_is_id(name) or _is_place(name))] or numbers
+        numbers = [name for name in numbers if not _is(f"{_ID}|{_PLACE}", name)] or numbers
         # Refused as it is read: another column would be forecast instead of the one that was meant.
         numbers += [n for n in numeric if n in bad and (not numbers or n.lower() in TARGETS)]
         target, reason = _find_target(table, numbers, series, constant, data)
@@ -174,9 +162,9 @@ def infer_schema(
     past, static = ([n for n, (role, _) in others.items() if role == own] for own in ("past", "static"))
     reasons |= dict.fromkeys(target, reason) | known | {name: why for name, (_, why) in others.items()}
     if reason == "by its name" and not series and (offered := [n for n in past if is_number(pool[n])]):
-        text = f"'{target[0]}' is the target by its name, and the other numbers, {listing(offered)}, are past covariates"
+        text = f"'{target[0]}' is the target by its name; other numbers are past covariates: {listing(offered)}"
         advice = (
-            f"name what is known in advance, as --known {offered[0]}, or further targets with --target"
+            f"name those known in advance, as --known {offered[0]}, or further targets with --target"
         )
         notes.append(Finding("note", "columns", text, advice))
     reasons |= dict.fromkeys(class_columns, "declared")
@@ -228,6 +216,8 @@ def is_number(column: pl.Series) -> bool:
 def find_time(table: Table, declared: str | None) -> tuple[str | None, str]:
     """Returns the time column (None: rows are numbered) and the reason."""
     frame = table.frame
+    if declared is None and table.time_parts:
+        return ",".join(table.time_parts), "a date and a part of the day, each once a date"
     if declared == "row" and "row" not in frame.columns:
         return None, "declared: rows are numbered"
     if declared is not None:
@@ -258,6 +248,50 @@ def find_time(table: Table, declared: str | None) -> tuple[str | None, str]:
         "pass --time COLUMN, or --time row to number the rows"
         + (", or --layout rows where every row is a whole series" if has_series_rows(frame) else "")
     )
+
+
+def join_clock(table: Table, data: DataConfig) -> Table:
+    """Returns the table with its dates and a column of clocks, hours or slots as one time, which is then unique.
+
+    Others as they are: dates that are unique already, or a declared time or role of the second column.
+    """
+    declared = {
+        *(data.series or ()),
+        *data.known,
+        *(data.target or ()),
+        *(data.past or ()),
+        *(data.static or ()),
+    }
+    clocks = [c.name for c in table.frame if c.name not in declared and _is_clock(c)]
+    if data.time is not None or data.layout == "rows" or not clocks:
+        return table
+    day, _ = find_time(table, None)
+    if table.frame[day].dtype == pl.Datetime and table.frame[day].dt.time().n_unique() > 1:
+        return table
+    for clock in clocks:
+        time = f"{day},{clock}"
+        try:
+            joined = table.with_time(time).with_times(time, data.time_format, strict=False)
+        except DataError:
+            continue
+        times = joined.frame[time].dt.epoch("us")
+        pool = _gather(joined, None, time, set(), data.decimal)[0]
+        keys = data.series or find_series(joined, time, declared, times, pool)[0]
+        if (
+            table.frame.n_unique([*keys, day])
+            < 0.99 * len(times)
+            <= joined.frame.n_unique([*keys, time])
+        ):
+            return joined
+    return table
+
+
+def _is_clock(column: pl.Series) -> bool:
+    """Whether a column may hold clocks, or by its name numbers of the hours or slots of a day."""
+    if column.dtype != pl.String and column.dtype != pl.Time and not column.dtype.is_integer():
+        return False
+    texts = "2000-01-01 " + first_values(column).cast(pl.String)
+    return any(":" in fmt or _is(_SLOT, column.name) for fmt in guess_formats(texts))
 
 
 def _time_facts(table: Table, time: str | None, data: DataConfig) -> tuple[bool, str | None]:
@@ -326,7 +360,7 @@ def find_series(
     if time is None or alone == 0:
         # One series that carries its own id: kept, so that forecasts carry it too.
         own = [n for n in named if n in text and _repeats(frame[n])]
-        own += [n for n in named if (n in text or _is_id(n)) and frame[n].n_unique() == 1]
+        own += [n for n in named if (n in text or _is(_ID, n)) and frame[n].n_unique() == 1]
         return tuple(own[:1]), "names the series" if own else "", None if own else order
     candidates = list(dict.fromkeys((*named, *text, *integers)))
     candidates = [name for name in candidates if _repeats(frame[name])][:8]
@@ -376,7 +410,7 @@ def _constant_columns(frame: pl.DataFrame, series: Names, names: Sequence[str]) 
     keys = frame.select(series)
     # Most tables end with another series than they start with; only others are counted.
     if not series or (keys.row(0) == keys.row(-1) and keys.n_unique() < 2):
-        names, series = [name for name in names if _is_place(name)], ()
+        names, series = [name for name in names if _is(_PLACE, name)], ()
     return _columns_where(lambda column: column.drop_nulls().n_unique() <= 1, frame, series, names)
 
 
@@ -400,28 +434,31 @@ def _columns_where(
     return {*passing(frame, left)} if left else set()
 
 
-def _measure_nothing(frame: pl.DataFrame, series: Names) -> dict[str, str]:
-    """Returns the columns that number rows, that name things, or that copy another, with what they do."""
-    numbers = [c for c in frame if c.dtype.is_numeric() and c.name not in series]
-    whole = [c.name for c in numbers if c.dtype.is_integer() and c.name.lower() not in TARGETS]
-    found = {name: "names things" for name in whole if _is_id(name)}
-    found = {name: what for name, what in found.items() if frame[name].n_unique() > MOST_CODES}
+def _measure_nothing(frame: pl.DataFrame, series: Names, times: pl.Series | None) -> dict[str, str]:
+    """Returns the columns that number rows, repeat a part of the date, name things, or copy another, and why."""
+    free = [c for c in frame if c.name not in series]
+    whole = [c.name for c in free if c.dtype.is_integer() and c.name.lower() not in TARGETS]
+    found = dict[str, str]()
     for keys in {(), series}:
         rising = _columns_where(_rises, frame, keys, whole)
-        first = frame.select(keys).n_unique() if rising and keys else 1
-        if frame.height - first >= LEAST_STEPS:
+        if rising and frame.height - frame.select(keys).n_unique() >= LEAST_STEPS:
             found |= dict.fromkeys(rising, "numbers the rows")
+    found |= {
+        name: "names things" for name in whole if _is(_ID, name) and frame[name].n_unique() > MOST_CODES
+    }
+    named = () if times is None else [c for c in frame.head(_SAMPLE) if _is(_CALENDAR, c.name)]
+    for column in named:
+        stamps = times.head(_SAMPLE).cast(pl.Datetime("us"))
+        for part in "YqmVdujHM":
+            parts = pl.DataFrame([stamps.dt.strftime(f"%{part}").alias("\0"), column])
+            counts = {parts.n_unique(), *parts.select(pl.all().n_unique()).row(0)}
+            if len(counts) == 1:
+                found[column.name] = "repeats a part of the date"
     seen = dict[object, pl.Series]()
-    for column in numbers:
-        first_cells = tuple(column.head(SAMPLE))
-        other = seen.setdefault(first_cells, column)
-        if (
-            other is not column
-            and column.equals(other, null_equal=True)
-            and column.n_unique() > MOST_CODES
-        ):
-            copy, one = (other, column) if column.name.lower() in TARGETS else (column, other)
-            found.setdefault(copy.name, f"copies '{one.name}'")
+    for column in sorted(free, key=lambda column: column.name.lower() not in TARGETS):
+        other = seen.setdefault(tuple(column.head(SAMPLE)), column)
+        if other is not column and column.n_unique() > MOST_CODES and column.equals(other):
+            found[column.name] = f"copies '{other.name}'"
     return found
 
 
@@ -430,40 +467,8 @@ def _rises(column: pl.Expr) -> pl.Expr:
     return (column.diff().slice(1) == 1).fill_null(False).all()
 
 
-def _repeat_dates(
-    frame: pl.DataFrame, table: Table, time: str | None, data: DataConfig
-) -> dict[str, str]:
-    """Returns the columns that repeat a part of the dates, as year, month and weekday do, by a sample."""
-    named = [c for c in frame.head(_SAMPLE) if words_of(c.name) <= CALENDAR_WORDS]
-    if time is None or not named or _time_facts(table, time, data)[0]:
-        return {}
-    head, times = comparable_times(replace(table, frame=table.frame.head(_SAMPLE)), time, data)
-    if times is None:
-        return {}
-    stamps = head.frame[time]
-    stamps = stamps.cast(pl.Datetime("us", getattr(stamps.dtype, "time_zone", None)))
-    parts = [getattr(stamps.dt, part)().cast(pl.Int64).alias(part) for part in CALENDAR_PARTS]
-    same = ((c.name, part.name) for c in named for part in parts if _is_part(c, part))
-    return {name: f"is the {part} of '{time}'".replace("ordinal_", "") for name, part in same}
-
-
-def _is_part(column: pl.Series, part: pl.Series) -> bool:
-    """Whether a column is a part of dates, counted from any number, or in words."""
-    if column.dtype.is_integer():
-        distance = column.cast(pl.Int64) - part
-        return (distance % 7 if part.name == "weekday" else distance).n_unique() == 1
-    pairs = pl.DataFrame([column.alias("word"), part])
-    return (
-        column.dtype in TEXT and pairs.n_unique() == part.n_unique() == column.n_unique() <= MOST_CODES
-    )
-
-
-def _is_id(name: str) -> bool:
-    return bool(_ID.search(snake(name)))
-
-
-def _is_place(name: str) -> bool:
-    return bool(PLACE_WORDS & words_of(name))
+def _is(pattern: str, name: str) -> bool:
+    return re.search(pattern, snake(name)) is not None
 
 
 def _find_target(

@@ -54,8 +54,11 @@ _DIGITS: tuple[tuple[str, tuple[Mapping[str, str], ...]], ...] = (
     (_DAY + r"(?P<H>[01]\d|2[0-3])(?P<M>[0-5]\d)(?P<S>[0-5]\d)?", ({},)),
     (r"(?P<Y>(?:1[89]|2[01])\d\d)(?P<m>0[1-9]|1[0-2])", ({},)),
 )  # fmt: skip
-_CLOCKED = ("%H", "%-H", "%I", "%-I", "%T", "%R", "%k", "%l")
+_CLOCKED = ("%0/", "%1/", "%H", "%-H", "%I", "%-I", "%T", "%R", "%k", "%l")
 _COMPOSED = {"%F": "%Y-%m-%d", "%T": "%H:%M:%S", "%R": "%H:%M", "%D": "%m/%d/%y", "%h": "%b"}
+_SLOT = re.compile(r"([ \0])%([01])/(\d+)((?::%M)?(?::%S)?)$")
+"""Ends a format: the number of one of so many slots of a day, from 0 or 1, or the clock at its end."""
+_DAY_US = 86_400_000_000
 _OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})$")
 OFFSETS = r"(Z|[+-]\d{2}:?\d{2})$"
 """Pattern of an offset from UTC at the end of a time."""
@@ -186,6 +189,9 @@ def parse_times(
         text, advice = f"{where}: expected dates, found {first}", "write dates as YYYY-MM-DD, or pass"
         raise fault("time", text, f"{advice} --time-format", where=place(1))
     casts = [_cast(column, fmt) for fmt in formats]
+    if all(times.null_count() for times in casts):
+        formats = [_in_slots(fmt, column) for fmt in formats]
+        casts = [_cast(column, fmt) for fmt in formats]
     whole = [at for at, times in enumerate(casts) if not times.null_count()]
     differ = any(not (casts[at] == casts[whole[0]]).all() for at in whole)
     likely = [at for at in whole if differ and _is_series(casts[at])]
@@ -202,6 +208,26 @@ def parse_times(
     best = whole[0] if whole else min(range(len(casts)), key=lambda at: casts[at].null_count())
     times, found = _all_parsed(casts[best], column, formats[best], where, place), formats[best]
     return _local_days(column, found, time_format) or (times, _with_one_offset(found, column))
+
+
+def _in_slots(time_format: str, column: pl.Series) -> str:
+    """Returns the format of slots of a day in place of hours, where those pass 23."""
+    clock = re.search(" %-?H((?::%M)?(?::%S)?)$", time_format)
+    hours, minutes = _clocks(column)
+    last: Any = hours.max() or 0
+    if clock is None or last < 24:
+        return time_format
+    # A day of a change of clocks has an hour more.
+    count = next((count for count in (24, 48, 96) if last <= count + count // 24), 24)
+    count = 24 * minutes.n_unique() if clock[1] else count
+    first = int(bool(clock[1] or hours.min()))
+    return f"{time_format[: clock.start()]} %{first}/{count}{clock[1]}"
+
+
+def _clocks(column: pl.Series) -> list[pl.Series]:
+    """Returns the hours, or the numbers of slots, and the minutes that texts end in."""
+    parts = column.str.extract_groups(r" (\d+)(?::(\d\d))?(?::00)?$").struct.unnest()
+    return parts.cast(pl.Int64).fill_null(0).get_columns()
 
 
 def _is_series(times: pl.Series) -> bool:
@@ -273,7 +299,7 @@ def split_times(
     }
     texts = {name: write_times(stamps, one) for name, one in formats.items()}
     if time_format and [part for part, _ in parts.values()] == DATE_AND_CLOCK:
-        both = write_times(stamps, re.sub(" (?=%-?[HIRTkl])", "\0", time_format)).str.split_exact(
+        both = write_times(stamps, re.sub(" (?=%-?[HIRTkl01])", "\0", time_format)).str.split_exact(
             "\0", 1
         )
         texts = dict(zip(texts, both.struct.unnest(), strict=True))
@@ -296,6 +322,16 @@ def write_times(stamps: pl.Series, time_format: str) -> pl.Series:
     if time_format in EPOCHS:
         unit: Any = time_format.removeprefix("%")
         return stamps.dt.epoch(unit)
+    if slot := _SLOT.search(time_format):
+        days, step = stamps.dt.truncate("1d"), _DAY_US // int(slot[3])
+        number = (stamps - days).dt.total_microseconds() // step + int(slot[2])
+        minutes = number * step // 60_000_000
+        parts = [minutes // 60, minutes % 60, minutes * 0] if slot[4] else [number]
+        texts = [part.cast(pl.String).str.zfill(2) for part in parts[: 1 + slot[4].count("%")]]
+        clock = pl.DataFrame({str(n): text for n, text in enumerate(texts)}).select(
+            pl.concat_str("*", separator=":")
+        )
+        return write_times(days, time_format[: slot.start()]) + slot[1] + clock.to_series()
     offset = _OFFSET.search(time_format)
     if offset is not None:
         stamps = stamps.dt.offset_by(_minutes(offset))
@@ -352,6 +388,15 @@ def _cast(column: pl.Series, time_format: str) -> pl.Series:
         counts = counts.set(counts.abs() // EPOCHS[time_format] > 253_402_300_799, None)
         unit: Any = time_format.removeprefix("%")
         return pl.from_epoch(counts, unit).cast(pl.Datetime("us"))
+    if slot := _SLOT.search(time_format):
+        count = int(slot[3])
+        number, minutes = _clocks(column)
+        if slot[4]:
+            number = (number * 60 + minutes) * count // 1440
+        number -= int(slot[2])
+        number = number.set((number < 0) | (number >= count), None)
+        days = _cast(column.str.replace(r" [\d:]+$", ""), time_format[: slot.start()])
+        return (days.dt.epoch("us") + number * (_DAY_US // count)).cast(pl.Datetime("us"))
     for short, long in _COMPOSED.items():
         time_format = time_format.replace(short, long)
     offset = _OFFSET.search(time_format)
