@@ -44,6 +44,7 @@ from forecaster.panel.timestamps import (
     DATE_AND_CLOCK,
     OFFSETS,
     PARTS,
+    SLOT,
     WrittenTimes,
     parse_times,
     parts_of,
@@ -170,6 +171,11 @@ class Table:
         times, found = parse_times(text, where, time_format, strict=strict, place=self.place)
         zoned = re.search(r":\d\d(\.\d+)? ?" + OFFSETS, text[0])
         notes = self._mixed_offsets(text, local=not found.endswith("z")) if zoned else ()
+        if (slot := SLOT.search(found)) and slot[2] == "1":
+            said = f"times in '{name}' name the ends of {slot[3]} parts of a day: the last belongs to that day"
+            notes = (
+                Finding("note", "time", said, "nothing to do: a part is read as the time it begins"),
+            )
         written = WrittenTimes(found, self.frame[name].dtype.is_integer(), notes)
         return replace(self, frame=self.frame.with_columns(times.alias(name)), times=written)
 

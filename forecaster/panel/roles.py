@@ -33,6 +33,7 @@ from forecaster.panel.one_row_per_series import has_series_rows
 from forecaster.panel.order import Order, find_order
 from forecaster.panel.schema import Names, Schema, two_roles
 from forecaster.panel.timestamps import (
+    DAYS,
     EPOCHS,
     PARTS,
     SAMPLE,
@@ -51,7 +52,7 @@ _ID = (
     "|(account|phone|zip|postal|order|customer|invoice|store|item|product)_(code|no|nr|nbr|number)$"
 )
 _SLOT = "(^|_)(hour|hours|hr|he|interval|period|slot|block)(_|$)"
-_CALENDAR = "^(year|quarter|month|week|weekday|day|dow|wday|dom|mday|hour|minute)(_(of|no|number|name|week|month))*$"
+_CALENDAR = "^(year|quarter|month|week(day)?|day|dow|wday|dom|mday|hour|minute)(_(of|no|number|name|week|month))*$"
 """Patterns of names: of what says where, or who, which part of a day, or may repeat a part of the date."""
 TARGETS = ("target", "y", "value", "values", "sales", "demand")
 MOST_CATEGORIES = 100
@@ -100,7 +101,7 @@ def infer_schema(
         ('sales',)
     """
     time, reason = find_time(table, data.time)
-    declared = {*data.known, *(data.target or ()), *(data.past or ()), *(data.static or ())}
+    declared = _declared(data)
     pool, timeless = _gather(table, covariates, time, declared, data.decimal)
     _check_declared(data, list(pool), table, time)
     class_columns = () if data.label is None else (data.label,)
@@ -128,7 +129,6 @@ def infer_schema(
     idle = dict.fromkeys(date_like(own), "dates, and time is another column")
     keyed = own.with_columns(table.frame.select(series))
     idle |= _measure_nothing(keyed, series, None if counted else times)
-    declared |= {*(data.categorical or ())}
     idle = {name: why for name, why in idle.items() if name not in (*series, *declared)}
     numbers = [c.name for c in own if is_number(c) and c.name not in (*series, *declared)]
     notes = []
@@ -236,7 +236,7 @@ def find_time(table: Table, declared: str | None) -> tuple[str | None, str]:
     for name in whole:
         if is_time_name(name) and (integer_format(frame[name], table.name) or "%Y") != "%Y":
             return name, "whole numbers that read as dates"
-    parts = [name for name in whole if name.lower() in PARTS]
+    parts = [name for name in whole if name.lower() in (*PARTS, *DAYS)]
     for name in whole:
         if name.lower() in COUNTED_TIME_NAMES:
             if name in parts and {part.lower() for part in parts} & {"month", "quarter", "week"}:
@@ -255,17 +255,11 @@ def join_clock(table: Table, data: DataConfig) -> Table:
 
     Others as they are: dates that are unique already, or a declared time or role of the second column.
     """
-    declared = {
-        *(data.series or ()),
-        *data.known,
-        *(data.target or ()),
-        *(data.past or ()),
-        *(data.static or ()),
-    }
+    declared = _declared(data) | {*(data.series or ())}
     clocks = [c.name for c in table.frame if c.name not in declared and _is_clock(c)]
     if data.time is not None or data.layout == "rows" or not clocks:
         return table
-    day, _ = find_time(table, None)
+    day = str(find_time(table, None)[0])
     if table.frame[day].dtype == pl.Datetime and table.frame[day].dt.time().n_unique() > 1:
         return table
     for clock in clocks:
@@ -292,6 +286,16 @@ def _is_clock(column: pl.Series) -> bool:
         return False
     texts = "2000-01-01 " + first_values(column).cast(pl.String)
     return any(":" in fmt or _is(_SLOT, column.name) for fmt in guess_formats(texts))
+
+
+def _declared(data: DataConfig) -> set[str]:
+    return {
+        *data.known,
+        *(data.target or ()),
+        *(data.past or ()),
+        *(data.static or ()),
+        *(data.categorical or ()),
+    }
 
 
 def _time_facts(table: Table, time: str | None, data: DataConfig) -> tuple[bool, str | None]:
@@ -438,18 +442,17 @@ def _measure_nothing(frame: pl.DataFrame, series: Names, times: pl.Series | None
     """Returns the columns that number rows, repeat a part of the date, name things, or copy another, and why."""
     free = [c for c in frame if c.name not in series]
     whole = [c.name for c in free if c.dtype.is_integer() and c.name.lower() not in TARGETS]
-    found = dict[str, str]()
+    ids = [name for name in whole if _is(_ID, name) and frame[name].n_unique() > MOST_CODES]
+    found = dict.fromkeys(ids, "names things")
     for keys in {(), series}:
         rising = _columns_where(_rises, frame, keys, whole)
-        if rising and frame.height - frame.select(keys).n_unique() >= LEAST_STEPS:
+        if rising and frame.height - max(1, frame.select(keys).n_unique()) >= LEAST_STEPS:
             found |= dict.fromkeys(rising, "numbers the rows")
-    found |= {
-        name: "names things" for name in whole if _is(_ID, name) and frame[name].n_unique() > MOST_CODES
-    }
-    named = () if times is None else [c for c in frame.head(_SAMPLE) if _is(_CALENDAR, c.name)]
-    for column in named:
-        stamps = times.head(_SAMPLE).cast(pl.Datetime("us"))
-        for part in "YqmVdujHM":
+    stamps = pl.Series(times, dtype=pl.Datetime("us")).head(_SAMPLE)
+    for column in frame.head(len(stamps)):
+        if not _is(_CALENDAR, column.name):
+            continue
+        for part in "YqmVduHM":
             parts = pl.DataFrame([stamps.dt.strftime(f"%{part}").alias("\0"), column])
             counts = {parts.n_unique(), *parts.select(pl.all().n_unique()).row(0)}
             if len(counts) == 1:

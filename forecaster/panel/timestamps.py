@@ -56,7 +56,7 @@ _DIGITS: tuple[tuple[str, tuple[Mapping[str, str], ...]], ...] = (
 )  # fmt: skip
 _CLOCKED = ("%0/", "%1/", "%H", "%-H", "%I", "%-I", "%T", "%R", "%k", "%l")
 _COMPOSED = {"%F": "%Y-%m-%d", "%T": "%H:%M:%S", "%R": "%H:%M", "%D": "%m/%d/%y", "%h": "%b"}
-_SLOT = re.compile(r"([ \0])%([01])/(\d+)((?::%M)?(?::%S)?)$")
+SLOT = re.compile(r"([ \0])%([01])/(\d+)((?::%M)?(?::%S)?)$")
 """Ends a format: the number of one of so many slots of a day, from 0 or 1, or the clock at its end."""
 _DAY_US = 86_400_000_000
 _OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})$")
@@ -95,6 +95,8 @@ PARTS = {
     "hour": ("%H", " "), "minute": ("%M", ":"), "second": ("%S", ":"),
 }  # fmt: skip
 """Parts of a time that may have a column each: their format, and the mark before them."""
+DAYS = ("day_of_month", "date_of_month", "dayofmonth", "dom", "mday")
+"""Further names of the day."""
 DATE_AND_CLOCK = ["year", "hour"]
 """What a date, in any format, and a time of day count as."""
 
@@ -215,12 +217,13 @@ def _in_slots(time_format: str, column: pl.Series) -> str:
     clock = re.search(" %-?H((?::%M)?(?::%S)?)$", time_format)
     hours, minutes = _clocks(column)
     last: Any = hours.max() or 0
-    if clock is None or last < 24:
+    # A day on which clocks change has an hour more.
+    count = next((count for count in (24, 48, 96) if count - 1 <= last <= count + count // 24), 0)
+    if clock is None or last < 24 or not count:
         return time_format
-    # A day of a change of clocks has an hour more.
-    count = next((count for count in (24, 48, 96) if last <= count + count // 24), 24)
-    count = 24 * minutes.n_unique() if clock[1] else count
-    first = int(bool(clock[1] or hours.min()))
+    if clock[1]:
+        count = 24 * minutes.n_unique()
+    first = int(hours.min() != 0 or clock[1] != "")
     return f"{time_format[: clock.start()]} %{first}/{count}{clock[1]}"
 
 
@@ -279,7 +282,7 @@ def check_format(time_format: str) -> None:
 def parts_of(names: Sequence[str], where: str) -> dict[str, str]:
     """Returns which part of a time each column holds, in the order of `PARTS`: by its name, else its place."""
     places = [part for part in PARTS if part not in ("quarter", "week")]
-    words = [re.split("[^a-z]+", name.lower()) for name in names]
+    words = [["day"] if name.lower() in DAYS else re.split("[^a-z]+", name.lower()) for name in names]
     named = (next((part for part in PARTS if part in own), None) for own in words)
     parts = [part or place for part, place in zip(named, [*places, *names], strict=False)]
     held = sorted(parts, key=[*PARTS, *names].index)
@@ -298,6 +301,9 @@ def split_times(
         name: "%G" if iso and part == "year" else PARTS[part][0] for name, (part, _) in parts.items()
     }
     texts = {name: write_times(stamps, one) for name, one in formats.items()}
+    hours = [name for name, (part, _) in parts.items() if part == "hour"]
+    if time_format and SLOT.search(time_format):
+        texts |= dict.fromkeys(hours, write_times(stamps, time_format).str.extract(r"(\S+)$"))
     if time_format and [part for part, _ in parts.values()] == DATE_AND_CLOCK:
         both = write_times(stamps, re.sub(" (?=%-?[HIRTkl01])", "\0", time_format)).str.split_exact(
             "\0", 1
@@ -322,16 +328,14 @@ def write_times(stamps: pl.Series, time_format: str) -> pl.Series:
     if time_format in EPOCHS:
         unit: Any = time_format.removeprefix("%")
         return stamps.dt.epoch(unit)
-    if slot := _SLOT.search(time_format):
+    if slot := SLOT.search(time_format):
         days, step = stamps.dt.truncate("1d"), _DAY_US // int(slot[3])
         number = (stamps - days).dt.total_microseconds() // step + int(slot[2])
-        minutes = number * step // 60_000_000
-        parts = [minutes // 60, minutes % 60, minutes * 0] if slot[4] else [number]
-        texts = [part.cast(pl.String).str.zfill(2) for part in parts[: 1 + slot[4].count("%")]]
-        clock = pl.DataFrame({str(n): text for n, text in enumerate(texts)}).select(
-            pl.concat_str("*", separator=":")
-        )
-        return write_times(days, time_format[: slot.start()]) + slot[1] + clock.to_series()
+        clock = number.cast(pl.String).str.zfill(2)
+        if slot[4]:
+            ends = stamps.dt.offset_by(f"{step}us")
+            clock = write_times(ends, "%H" + slot[4]).str.replace("^00:00", "24:00")
+        return write_times(days, time_format[: slot.start()]) + slot[1] + clock
     offset = _OFFSET.search(time_format)
     if offset is not None:
         stamps = stamps.dt.offset_by(_minutes(offset))
@@ -388,13 +392,13 @@ def _cast(column: pl.Series, time_format: str) -> pl.Series:
         counts = counts.set(counts.abs() // EPOCHS[time_format] > 253_402_300_799, None)
         unit: Any = time_format.removeprefix("%")
         return pl.from_epoch(counts, unit).cast(pl.Datetime("us"))
-    if slot := _SLOT.search(time_format):
+    if slot := SLOT.search(time_format):
         count = int(slot[3])
         number, minutes = _clocks(column)
         if slot[4]:
             number = (number * 60 + minutes) * count // 1440
         number -= int(slot[2])
-        number = number.set((number < 0) | (number >= count), None)
+        number = number.set(~number.is_between(0, count - 1), None)
         days = _cast(column.str.replace(r" [\d:]+$", ""), time_format[: slot.start()])
         return (days.dt.epoch("us") + number * (_DAY_US // count)).cast(pl.Datetime("us"))
     for short, long in _COMPOSED.items():
@@ -452,6 +456,10 @@ def _all_parsed(
         example = column[0] if times[0] is not None else time_format
         expected = f"dates written like '{example}'"
         advice = "correct these rows, or pass --time-format"
+        if SLOT.search(time_format):
+            advice = (
+                "write an hour that local time shows twice by its clock, twice, and pass --time-zone"
+            )
         raise row_fault("time", where, expected, column, times.is_null(), advice, place)
     return times
 
