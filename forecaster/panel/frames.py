@@ -172,9 +172,9 @@ class Table:
         zoned = re.search(r":\d\d(\.\d+)? ?" + OFFSETS, text[0])
         notes = self._mixed_offsets(text, local=not found.endswith("z")) if zoned else ()
         if (slot := SLOT.search(found)) and slot[2] == "1":
-            said = f"times in '{name}' name the ends of {slot[3]} parts of a day: the last belongs to that day"
+            last = f"the last of the {slot[3]} parts of a day in '{name}' is of the day that it closes"
             notes = (
-                Finding("note", "time", said, "nothing to do: a part is read as the time it begins"),
+                Finding("note", "time", last, "nothing to do: each is read as the time it begins"),
             )
         written = WrittenTimes(found, self.frame[name].dtype.is_integer(), notes)
         return replace(self, frame=self.frame.with_columns(times.alias(name)), times=written)

@@ -46,14 +46,14 @@ from forecaster.panel.timestamps import (
 TIME_NAMES = ("date", "time", "timestamp", "datetime", "date_time", "day", "month", "period", "ds")
 COUNTED_TIME_NAMES = ("time", "date", "year", "step", "t", "timestamp", "ds")
 SERIES_WORDS = {"id", "series", "store", "item", "sku"}
-_PLACE = "(^|_)(lat|latitude|lon|lng|longitude)$"
 _ID = (
     "(^|_)(id|zip|zipcode|postcode)$|^(account|sku|store|item)$"
     "|(account|phone|zip|postal|order|customer|invoice|store|item|product)_(code|no|nr|nbr|number)$"
 )
+_WHO = f"{_ID}|(^|_)(lat|latitude|lon|lng|longitude)$"
 _SLOT = "(^|_)(hour|hours|hr|he|interval|period|slot|block)(_|$)"
 _CALENDAR = "^(year|quarter|month|week(day)?|day|dow|wday|dom|mday|hour|minute)(_(of|no|number|name|week|month))*$"
-"""Patterns of names: of what says where, or who, which part of a day, or may repeat a part of the date."""
+"""Patterns of names: of what says who, or where, which part of a day, or may repeat a part of the date."""
 TARGETS = ("target", "y", "value", "values", "sales", "demand")
 MOST_CATEGORIES = 100
 MOST_CODES = 12
@@ -129,6 +129,8 @@ def infer_schema(
     idle = dict.fromkeys(date_like(own), "dates, and time is another column")
     keyed = own.with_columns(table.frame.select(series))
     idle |= _measure_nothing(keyed, series, None if counted else times)
+    rest = pl.DataFrame([column for name, column in pool.items() if name not in own.columns])
+    idle |= _measure_nothing(rest, (), None)
     idle = {name: why for name, why in idle.items() if name not in (*series, *declared)}
     numbers = [c.name for c in own if is_number(c) and c.name not in (*series, *declared)]
     notes = []
@@ -138,11 +140,8 @@ def infer_schema(
     for name, why in idle.items():
         pool.pop(name)
         reasons[name] = f"ignored: {why}"
-        text, advice = (
-            f"'{name}' is {reasons[name]}",
-            f"declare its role, as --past {name}, if it has one",
-        )
-        notes.append(Finding("note", "columns", text, advice))
+        advice = f"declare its role, as --past {name}, if it has one"
+        notes.append(Finding("note", "columns", f"'{name}' is {reasons[name]}", advice))
     free = [name for name in pool if name not in series and name != data.label]
     maybe = [pool[name] for name in free if name not in (data.categorical or ())]
     bad = {c.name: cells for c in maybe if (cells := nearly_numbers(c)) is not None}
@@ -153,7 +152,7 @@ def infer_schema(
     target, reason = data.target, "declared"
     if target is None:
         numbers = [name for name in numeric if is_number(pool[name])]
-        numbers = [name for name in numbers if not _is(f"{_ID}|{_PLACE}", name)] or numbers
+        numbers = [name for name in numbers if not _is(_WHO, name)] or numbers
         # Refused as it is read: another column would be forecast instead of the one that was meant.
         numbers += [n for n in numeric if n in bad and (not numbers or n.lower() in TARGETS)]
         target, reason = _find_target(table, numbers, series, constant, data)
@@ -163,9 +162,7 @@ def infer_schema(
     reasons |= dict.fromkeys(target, reason) | known | {name: why for name, (_, why) in others.items()}
     if reason == "by its name" and not series and (offered := [n for n in past if is_number(pool[n])]):
         text = f"'{target[0]}' is the target by its name; other numbers are past covariates: {listing(offered)}"
-        advice = (
-            f"name those known in advance, as --known {offered[0]}, or further targets with --target"
-        )
+        advice = f"name what is known in advance, as --known {offered[0]}, or all targets with --target"
         notes.append(Finding("note", "columns", text, advice))
     reasons |= dict.fromkeys(class_columns, "declared")
     counts = {name: len(pool[name]) for name in (*known, *past, *static)}
@@ -217,7 +214,7 @@ def find_time(table: Table, declared: str | None) -> tuple[str | None, str]:
     """Returns the time column (None: rows are numbered) and the reason."""
     frame = table.frame
     if declared is None and table.time_parts:
-        return ",".join(table.time_parts), "a date and a part of the day, each once a date"
+        return ",".join(table.time_parts), "a date and a part of the day"
     if declared == "row" and "row" not in frame.columns:
         return None, "declared: rows are numbered"
     if declared is not None:
@@ -271,11 +268,8 @@ def join_clock(table: Table, data: DataConfig) -> Table:
         times = joined.frame[time].dt.epoch("us")
         pool = _gather(joined, None, time, set(), data.decimal)[0]
         keys = data.series or find_series(joined, time, declared, times, pool)[0]
-        if (
-            table.frame.n_unique([*keys, day])
-            < 0.99 * len(times)
-            <= joined.frame.n_unique([*keys, time])
-        ):
+        most = joined.frame.n_unique([*keys, time])
+        if table.frame.n_unique([*keys, day]) < 0.99 * len(times) <= most:
             return joined
     return table
 
@@ -363,8 +357,7 @@ def find_series(
     alone, order = (0, None) if time is None else repeated_rows(table, times, (), time)
     if time is None or alone == 0:
         # One series that carries its own id: kept, so that forecasts carry it too.
-        own = [n for n in named if n in text and _repeats(frame[n])]
-        own += [n for n in named if (n in text or _is(_ID, n)) and frame[n].n_unique() == 1]
+        own = [n for n in named if _repeats(frame[n]) and (n in text or frame[n].n_unique() == 1)]
         return tuple(own[:1]), "names the series" if own else "", None if own else order
     candidates = list(dict.fromkeys((*named, *text, *integers)))
     candidates = [name for name in candidates if _repeats(frame[name])][:8]
@@ -410,11 +403,11 @@ def repeated_rows(
 
 
 def _constant_columns(frame: pl.DataFrame, series: Names, names: Sequence[str]) -> set[str]:
-    """Returns the columns with one value per series at most, nulls aside; of a single series its place."""
+    """Returns the columns with one value per series at most, nulls aside; of one series, who and where."""
     keys = frame.select(series)
     # Most tables end with another series than they start with; only others are counted.
     if not series or (keys.row(0) == keys.row(-1) and keys.n_unique() < 2):
-        names, series = [name for name in names if _is(_PLACE, name)], ()
+        names, series = [name for name in names if _is(_WHO, name)], ()
     return _columns_where(lambda column: column.drop_nulls().n_unique() <= 1, frame, series, names)
 
 
