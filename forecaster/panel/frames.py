@@ -214,9 +214,9 @@ def join_times(frame: Frame, time: str | None, where: str) -> tuple[Frame, dict[
     dated = not kinds[names[0]].is_integer() or "date" in names[0].lower()
     whole = dated and "year" not in names[0].lower() and len(names) == 2
     parts = dict(zip(names, DATE_AND_CLOCK, strict=True)) if whole else parts_of(names, where)
-    days = [name for name in names if kinds[name] == pl.Datetime]
-    cells = {name: pl.col(name).dt.date() if name in days else pl.col(name) for name in parts}
-    texts = {name: cell.cast(pl.String).str.replace(r"\.0$", "") for name, cell in cells.items()}
+    # Whole numbers of a column with gaps are 7.0, and days of a frame often timestamps at midnight.
+    zeros = r"( 00:00:00)?\.0+$"
+    texts = {name: pl.col(name).cast(pl.String).str.replace(zeros, "") for name in parts}
     pieces = (pl.lit(PARTS[part][1]) + texts[name].str.zfill(2) for name, part in parts.items())
     text = pl.concat_str(pieces).str.replace("Q0", "Q")
     joined = frame.with_columns(text.alias(str(time))).drop(names)

@@ -257,8 +257,6 @@ def join_clock(table: Table, data: DataConfig) -> Table:
     if data.time is not None or data.layout == "rows" or not clocks:
         return table
     day = str(find_time(table, None)[0])
-    if table.frame[day].dtype == pl.Datetime and table.frame[day].dt.time().n_unique() > 1:
-        return table
     for clock in clocks:
         time = f"{day},{clock}"
         try:
@@ -276,7 +274,7 @@ def join_clock(table: Table, data: DataConfig) -> Table:
 
 def _is_clock(column: pl.Series) -> bool:
     """Whether a column may hold clocks, or by its name numbers of the hours or slots of a day."""
-    if column.dtype != pl.String and column.dtype != pl.Time and not column.dtype.is_integer():
+    if column.dtype not in (pl.String, pl.Time) and not column.dtype.is_integer():
         return False
     texts = "2000-01-01 " + first_values(column).cast(pl.String)
     return any(":" in fmt or _is(_SLOT, column.name) for fmt in guess_formats(texts))
@@ -443,9 +441,7 @@ def _measure_nothing(frame: pl.DataFrame, series: Names, times: pl.Series | None
             found |= dict.fromkeys(rising, "numbers the rows")
     stamps = pl.Series(times, dtype=pl.Datetime("us")).head(_SAMPLE)
     for column in frame.head(len(stamps)):
-        if not _is(_CALENDAR, column.name):
-            continue
-        for part in "YqmVduHM":
+        for part in "YqmVduHM" if _is(_CALENDAR, column.name) else "":
             parts = pl.DataFrame([stamps.dt.strftime(f"%{part}").alias("\0"), column])
             counts = {parts.n_unique(), *parts.select(pl.all().n_unique()).row(0)}
             if len(counts) == 1:

@@ -301,9 +301,9 @@ def split_times(
         name: "%G" if iso and part == "year" else PARTS[part][0] for name, (part, _) in parts.items()
     }
     texts = {name: write_times(stamps, one) for name, one in formats.items()}
-    hours = [name for name, (part, _) in parts.items() if part == "hour"]
     if time_format and SLOT.search(time_format):
-        texts |= dict.fromkeys(hours, write_times(stamps, time_format).str.extract(r"(\S+)$"))
+        hour = write_times(stamps, time_format).str.extract(r"(\S+)$")
+        texts |= {name: hour for name, (part, _) in parts.items() if part == "hour"}
     if time_format and [part for part, _ in parts.values()] == DATE_AND_CLOCK:
         both = write_times(stamps, re.sub(" (?=%-?[HIRTkl01])", "\0", time_format)).str.split_exact(
             "\0", 1
