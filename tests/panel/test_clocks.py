@@ -9,6 +9,7 @@ import pytest
 
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
+from forecaster.panel import convert
 from forecaster.panel.build import open_panel
 from forecaster.panel.schema import Schema
 from forecaster.panel.timestamps import parse_times, write_times
@@ -101,6 +102,21 @@ def test_other_tables_are_joined_as_the_table_is(tmp_path):
     assert panel.schema.past == ("temp",) and not np.isnan(panel.values).any()
     panel = open_panel(table, DataConfig(), future=later.drop("load"))
     assert panel.schema.known == ("temp",) and panel.n_rows == table.height + 24
+
+
+@pytest.mark.parametrize("hours", [range(24), range(1, 25)])
+def test_a_table_converted_in_parts_has_the_same_times(tmp_path, monkeypatch, hours):
+    monkeypatch.setattr(convert, "WHOLE", 0)
+    monkeypatch.setattr(convert, "PART", 200)
+    sample = convert.sample_of
+    monkeypatch.setattr(convert, "sample_of", lambda scan, _: sample(scan, 10**6))
+    shops = [of_days("hour", hours).with_columns(shop=pl.lit(name)) for name in "abc"]
+    pl.concat(shops).write_parquet(tmp_path / "a.parquet")
+    panel = open_panel(tmp_path / "a.parquet", DataConfig())
+    mapped = convert.convert_table(tmp_path / "a.parquet", tmp_path / "store", DataConfig())
+    assert panel.schema.time == "date,hour" and mapped.schema == panel.schema
+    assert mapped.time.tolist() == panel.time.tolist() and mapped.n_series == 3
+    assert {note.rule for note in mapped.notes} == {note.rule for note in panel.notes}
 
 
 def test_24_o_clock_closes_its_day_in_one_column_too():
