@@ -447,7 +447,8 @@ def _measure_nothing(frame: pl.DataFrame, series: Names, times: pl.Series | None
             if len(counts) == 1:
                 found[column.name] = "repeats a part of the date"
     seen = dict[object, pl.Series]()
-    for column in sorted(free, key=lambda column: column.name.lower() not in TARGETS):
+    numbers = [column for column in free if column.dtype.is_numeric()]
+    for column in sorted(numbers, key=lambda column: column.name.lower() not in TARGETS):
         other = seen.setdefault(tuple(column.head(SAMPLE)), column)
         if other is not column and column.n_unique() > MOST_CODES and column.equals(other):
             found[column.name] = f"copies '{other.name}'"

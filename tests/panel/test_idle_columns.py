@@ -121,3 +121,15 @@ def test_a_target_by_its_name_is_the_only_one_of_a_single_series_too():
         "other numbers are past covariates: sold" in notes[0].text and "--known sold" in notes[0].advice
     )
     assert roles(frame, target=("Sales", "sold"))[0]["sold"] == "target"
+
+
+def test_columns_of_other_kinds_and_unsigned_numbers_are_read_as_before():
+    odd = PLAIN.with_columns(
+        lists=pl.concat_list("sold", "sold"),
+        structs=pl.struct("sold"),
+        falling=pl.int_range(pl.len(), 0, -1, dtype=pl.UInt64),
+        month=pl.concat_list(pl.lit(1), pl.lit(2)),
+        hour=pl.lit(None, pl.Int64),
+    )
+    found, _ = roles(odd)
+    assert found["lists"] == found["structs"] == "ignored" and found["falling"] == "target"
