@@ -355,9 +355,13 @@ def test_parts_of_a_time_are_known_by_name_or_by_their_place(tmp_path):
 
     hour = pl.col("hour")
     refused(
-        r"expected dates written like '.*', found '2024-02-29 24' in row 1 \(2 such",
-        frame.with_columns(hour.replace(0, 24)),
+        r"expected dates written like '.*', found '2024-02-29 26' in row 1 \(2 such",
+        frame.with_columns(hour.replace(0, 26)),
     )
+    late = frame.with_columns(hour + 1)
+    panel = open_panel(late, DataConfig(time=["year", "month", "day", "hour"], target=("y",)))
+    assert panel.time.tolist() == plain
+    assert panel.frame(np.zeros(len(plain), int), panel.time).equals(late.select(frame.columns[:4]))
     refused(r"found '2024-02-30 00' in row 1", frame.with_columns(day=pl.col("day") + 1))
     refused(r"found '2024-02-29 0\.5' in row 1", frame.with_columns(hour + 0.5))
     refused(

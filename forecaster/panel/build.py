@@ -27,7 +27,13 @@ from forecaster.panel.order import Order
 from forecaster.panel.panel import MISSING, Panel
 from forecaster.panel.pivoted import check_roles, clock_of, pivoted
 from forecaster.panel.resample import resampled
-from forecaster.panel.roles import check_schema, comparable_times, dates_without_times, infer_schema
+from forecaster.panel.roles import (
+    check_schema,
+    comparable_times,
+    dates_without_times,
+    infer_schema,
+    join_clock,
+)
 from forecaster.panel.rows import (
     SERIES,
     Rows,
@@ -179,6 +185,9 @@ def build_panel(
         notes += table.notes[len(given[0].notes) :]
         order: Order | None = None
         if schema is None:
+            table = join_clock(table, data)
+            time = ",".join(table.time_parts) or None
+            covariates, future = (other and other.with_time(time) for other in (covariates, future))
             schema, table, order, found = infer_schema(table, data, future, covariates)
             notes += found
             if schema.pivots:

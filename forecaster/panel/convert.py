@@ -47,6 +47,7 @@ from forecaster.panel.roles import (
     check_schema,
     comparable_times,
     infer_schema,
+    join_clock,
     look_like_codes,
     repeated_rows,
 )
@@ -126,8 +127,12 @@ def convert_table(
     sources = {"covariates": covariates, "future": future}
     if (scan := _scan(source, data)) is not None:
         with _reading(scan.name):
-            sample = sample_of(scan, PART)
-        tables = read_tables(sources, data, decimals)
+            sample = join_clock(sample_of(scan, PART), data)
+        time = ",".join(sample.time_parts) or data.time
+        tables = read_tables(sources, data.model_copy(update={"time": time}), decimals)
+        if sample.time_parts:
+            frame, parts = join_times(scan.frame, time, scan.name)
+            scan = replace(scan, frame=frame, time_parts=parts)
         schema = infer_schema(sample, data, tables.get("future"), tables.get("covariates")).schema
         check_storable(schema, scan.name)
         schema = replace(schema, time_parts=scan.time_parts)

@@ -191,7 +191,12 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
 
 def words_of(name: str) -> set[str]:
     """Returns the words of a column's name: storeId and store_id have the same."""
-    return set(re.split(r"[^a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()))
+    return set(snake(name).split("_"))
+
+
+def snake(name: str) -> str:
+    """Returns a column's name in small letters, with a _ between its words."""
+    return re.sub("[^a-z]+", "_", re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower())
 
 
 def listing(names: Sequence[str], most: int = 20) -> str:

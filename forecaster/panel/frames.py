@@ -44,6 +44,7 @@ from forecaster.panel.timestamps import (
     DATE_AND_CLOCK,
     OFFSETS,
     PARTS,
+    SLOT,
     WrittenTimes,
     is_unusual,
     parse_times,
@@ -160,6 +161,11 @@ class Table:
         ids = [as_ids(text.str.strip_chars(), self.frame[text.name]) for text in texts]
         return replace(self, frame=self.frame.with_columns(ids))
 
+    def with_time(self, time: str | None) -> Table:
+        """Returns the table with the columns of a time's parts as one: see `join_times`."""
+        frame, parts = join_times(self.frame, time, self.name)
+        return replace(self, frame=frame, time_parts=parts)
+
     def with_times(self, name: str, time_format: str | None, *, strict: bool) -> Table:
         """Returns the table with a column of text or digits as timestamps: see `parse_times`."""
         text, where = self.frame[name].cast(pl.String), f"{self.name}, column '{name}'"
@@ -170,6 +176,11 @@ class Table:
             text_of, stamp = f"times in '{name}' are read as {found}", times[0].strftime("%Y-%m-%d")
             advice = "nothing to do if they are; --time-format says how they are written"
             notes += (Finding("note", "time", text_of, advice, where=f"{text[0]} is {stamp}"),)
+        if (slot := SLOT.search(found)) and slot[2] == "1":
+            last = f"the last of the {slot[3]} parts of a day in '{name}' is of the day that it closes"
+            notes += (
+                Finding("note", "time", last, "nothing to do: each is read as the time it begins"),
+            )
         written = WrittenTimes(found, self.frame[name].dtype.is_numeric(), notes)
         return replace(self, frame=self.frame.with_columns(times.alias(name)), times=written)
 
@@ -205,14 +216,16 @@ def join_times(frame: Frame, time: str | None, where: str) -> tuple[Frame, dict[
     if len(names) < 2 or not {*names} & {*kinds}:
         return frame, {}
     refuse_errors(missing_columns(names, [*kinds], where, "--time"))
-    dated = kinds[names[0]] in (pl.String, pl.Date) and "year" not in names[0].lower()
-    whole = dated and len(names) == 2
+    dated = not kinds[names[0]].is_integer() or "date" in names[0].lower()
+    whole = dated and "year" not in names[0].lower() and len(names) == 2
     parts = dict(zip(names, DATE_AND_CLOCK, strict=True)) if whole else parts_of(names, where)
-    texts = {name: pl.col(name).cast(pl.String).str.replace(r"\.0$", "") for name in parts}
+    # Whole numbers of a column with gaps are 7.0, and days of a frame often timestamps at midnight.
+    zeros = r"( 00:00:00)?\.0+$"
+    texts = {name: pl.col(name).cast(pl.String).str.replace(zeros, "") for name in parts}
     pieces = (pl.lit(PARTS[part][1]) + texts[name].str.zfill(2) for name, part in parts.items())
     text = pl.concat_str(pieces).str.replace("Q0", "Q")
     joined = frame.with_columns(text.alias(str(time))).drop(names)
-    return joined, {name: (part, str(kinds[name])) for name, part in parts.items()}
+    return joined, {name: (part, str(kinds[name].base_type())) for name, part in parts.items()}
 
 
 def missing_columns(names: Sequence[str], known: Sequence[str], where: str, flag: str) -> list[Finding]:
@@ -293,11 +306,12 @@ def read_table(
     is_path = isinstance(source, str | Path)
     table = _read_files(str(source), data, decimals) if is_path else _read_frame(source)
     check_names(table.frame.columns, table.name)
-    frame, parts = join_times(table.frame.rename(str.strip), data.time, table.name)
+    table = replace(table, frame=table.frame.rename(str.strip)).with_time(data.time)
+    frame = table.frame
     if frame.height == 0:
         found = f"the columns {listing(frame.columns)} and no rows" if frame.columns else "nothing"
         raise DataError(f"{table.name}: expected a header and rows, found {found}")
-    return replace(table, frame=frame, time_parts=parts)
+    return table
 
 
 def to_kind(frame: pl.DataFrame, kind: str, original: Original = _PLAIN) -> AnyFrame:

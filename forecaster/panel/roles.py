@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -19,17 +19,28 @@ import polars as pl
 from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.panel.calendar import parse_freq
-from forecaster.panel.findings import Finding, did_you_mean, fault, listing, refuse_errors, words_of
+from forecaster.panel.findings import (
+    Finding,
+    did_you_mean,
+    fault,
+    listing,
+    refuse_errors,
+    snake,
+    words_of,
+)
 from forecaster.panel.frames import TEXT, Table, missing_columns
 from forecaster.panel.numbers import Decimals, as_numbers, nearly_numbers
 from forecaster.panel.one_row_per_series import has_series_rows
 from forecaster.panel.order import Order, find_order
 from forecaster.panel.schema import Names, Schema, two_roles
 from forecaster.panel.timestamps import (
+    DAYS,
     EPOCHS,
     PARTS,
+    SAMPLE,
     date_names,
     decimal_years,
+    first_values,
     guess_formats,
     instants,
     integer_format,
@@ -39,11 +50,20 @@ from forecaster.panel.timestamps import (
 TIME_NAMES = ("date", "time", "timestamp", "datetime", "date_time", "day", "month", "period", "ds")
 COUNTED_TIME_NAMES = ("time", "date", "year", "step", "t", "timestamp", "ds")
 SERIES_WORDS = {"id", "series", "store", "item", "sku"}
-WIDE_TARGETS = ("target", "y", "value", "values")
-LONG_TARGETS = (*WIDE_TARGETS, "sales", "demand")
+_ID = (
+    "(^|_)(id|zip|zipcode|postcode)$|^(account|sku|store|item)$"
+    "|(account|phone|zip|postal|order|customer|invoice|store|item|product)_(code|no|nr|nbr|number)$"
+)
+_WHO = f"{_ID}|(^|_)(lat|latitude|lon|lng|longitude)$"
+_SLOT = "(^|_)(hour|hours|hr|he|interval|period|slot|block)(_|$)"
+_CALENDAR = "^(year|quarter|month|week(day)?|day|dow|wday|dom|mday|hour|minute)(_(of|no|number|name|week|month))*$"
+"""Patterns of names: of what says who, or where, which part of a day, or may repeat a part of the date."""
+TARGETS = ("target", "y", "value", "values", "sales", "demand")
 MOST_CATEGORIES = 100
 MOST_CODES = 12
 """Different whole numbers up to which they may be codes of categories: the months of a year."""
+LEAST_STEPS = 4
+"""Steps of one from row to row from which whole numbers are those of the rows."""
 ROWS_PER_CODE = 10
 """Rows of each code, on average, below which there are too few to learn from."""
 _SAMPLE = 10_000
@@ -85,7 +105,7 @@ def infer_schema(
         ('sales',)
     """
     time, reason = find_time(table, data.time)
-    declared = {*data.known, *(data.target or ()), *(data.past or ()), *(data.static or ())}
+    declared = _declared(data)
     pool, timeless = _gather(table, covariates, time, declared, data.decimal)
     _check_declared(data, list(pool), table, time)
     class_columns = () if data.label is None else (data.label,)
@@ -98,9 +118,9 @@ def infer_schema(
         reason += f"; {time_format}" + (" since 1970" if time_format in EPOCHS else "")
     reasons = {} if time is None else {time: reason}
     series, reason, order, times = data.series, "declared", None, None
+    if time is not None:
+        table, times = comparable_times(table, time, data)
     if series is None:
-        if time is not None:
-            table, times = comparable_times(table, time, data)
         series, reason, order = find_series(table, time, declared, times, pool)
     reasons |= dict.fromkeys(series, reason)
     if added := tuple(name for name in data.relate if name not in series):
@@ -113,27 +133,44 @@ def infer_schema(
             raise fault("keys", text, f"name all keys, as --series {','.join(series)}")
         reasons |= dict.fromkeys(added, "declared")
     own = pl.DataFrame([column for name, column in pool.items() if name in table.frame.columns])
-    for name in date_like(own):
-        if name not in series and name not in declared:
-            pool.pop(name)
-            reasons[name] = "ignored: dates, and time is another column"
+    idle = dict.fromkeys(date_like(own), "dates, and time is another column")
+    keyed = own.with_columns(table.frame.select(series))
+    idle |= _measure_nothing(keyed, series, None if counted else times)
+    rest = pl.DataFrame([column for name, column in pool.items() if name not in own.columns])
+    idle |= _measure_nothing(rest, (), None)
+    idle = {name: why for name, why in idle.items() if name not in (*series, *declared)}
+    numbers = [c.name for c in own if is_number(c) and c.name not in (*series, *declared)]
+    notes = []
+    if data.target is None and numbers and {*numbers} <= {*idle}:
+        text = f"'{numbers[0]}' {idle.pop(numbers[0])}, and is the target as the only column of numbers"
+        notes.append(Finding("warning", "columns", text, "pass --target where it is another column"))
+    for name, why in idle.items():
+        pool.pop(name)
+        reasons[name] = f"ignored: {why}"
+        advice = f"declare its role, as --past {name}, if it has one"
+        notes.append(Finding("note", "columns", f"'{name}' is {reasons[name]}", advice))
     free = [name for name in pool if name not in series and name != data.label]
     maybe = [pool[name] for name in free if name not in (data.categorical or ())]
     bad = {c.name: cells for c in maybe if (cells := nearly_numbers(c)) is not None}
     known = _find_known(free, data, future)
     numeric = [name for name in free if name in table.frame.columns and name not in known]
     numeric = [name for name in numeric if name not in declared or name in (data.target or ())]
-    constant = _constant_columns(own.with_columns(table.frame.select(series)), series, numeric)
+    constant = _constant_columns(keyed, series, numeric)
     target, reason = data.target, "declared"
     if target is None:
         numbers = [name for name in numeric if is_number(pool[name])]
+        numbers = [name for name in numbers if not _is(_WHO, name)] or numbers
         # Refused as it is read: another column would be forecast instead of the one that was meant.
-        numbers += [n for n in numeric if n in bad and (not numbers or n.lower() in LONG_TARGETS)]
+        numbers += [n for n in numeric if n in bad and (not numbers or n.lower() in TARGETS)]
         target, reason = _find_target(table, numbers, series, constant, data)
     left = [name for name in free if name not in target and name not in known]
     others = {name: _role_of(pool[name], data, constant | set(timeless)) for name in left}
     past, static = ([n for n, (role, _) in others.items() if role == own] for own in ("past", "static"))
     reasons |= dict.fromkeys(target, reason) | known | {name: why for name, (_, why) in others.items()}
+    if reason == "by its name" and not series and (offered := [n for n in past if is_number(pool[n])]):
+        text = f"'{target[0]}' is the target by its name; other numbers are past covariates: {listing(offered)}"
+        advice = f"name what is known in advance, as --known {offered[0]}, or all targets with --target"
+        notes.append(Finding("note", "columns", text, advice))
     reasons |= dict.fromkeys(class_columns, "declared")
     counts = {name: len(pool[name]) for name in (*known, *past, *static)}
     if static and series:
@@ -167,7 +204,7 @@ def infer_schema(
     marks = {name: mark for other in given for name, mark in other.marks.items()}
     shown: Any = {name: marks[name] for name in schema.numbers if name in marks}
     inferred = [name for name in (*left, *known) if name in bad and name not in declared]
-    notes = (_read_as_text(pool[name], bad[name], table, covariates) for name in inferred)
+    notes += [_read_as_text(pool[name], bad[name], table, covariates) for name in inferred]
     return Inferred(replace(schema, decimal=shown), table, order, tuple(notes))
 
 
@@ -185,6 +222,8 @@ def is_number(column: pl.Series) -> bool:
 def find_time(table: Table, declared: str | None) -> tuple[str | None, str]:
     """Returns the time column (None: rows are numbered) and the reason."""
     frame = table.frame
+    if declared is None and table.time_parts:
+        return ",".join(table.time_parts), "a date and a part of the day"
     if declared == "row" and "row" not in frame.columns:
         return None, "declared: rows are numbered"
     if declared is not None:
@@ -206,7 +245,7 @@ def find_time(table: Table, declared: str | None) -> tuple[str | None, str]:
     for column in frame:
         if column.dtype.is_float() and is_time_name(column.name) and decimal_years(column):
             return column.name, "numbers that read as years and a fraction"
-    parts = [name for name in whole if name.lower() in PARTS]
+    parts = [name for name in whole if name.lower() in (*PARTS, *DAYS)]
     for name in whole:
         if name.lower() in COUNTED_TIME_NAMES:
             if name in parts and {part.lower() for part in parts} & {"month", "quarter", "week"}:
@@ -228,6 +267,49 @@ def dates_without_times(table: Table, data: DataConfig) -> list[str]:
             find_time(table, data.time)
             return []
     return dates
+
+
+def join_clock(table: Table, data: DataConfig) -> Table:
+    """Returns the table with its dates and a column of clocks, hours or slots as one time, which is then unique.
+
+    Others as they are: dates that are unique already, or a declared time or role of the second column.
+    """
+    declared = _declared(data) | {*(data.series or ())}
+    clocks = [c.name for c in table.frame if c.name not in declared and _is_clock(c)]
+    if data.time is not None or data.layout == "rows" or not clocks:
+        return table
+    day = str(find_time(table, None)[0])
+    for clock in clocks:
+        time = f"{day},{clock}"
+        try:
+            joined = table.with_time(time).with_times(time, data.time_format, strict=False)
+        except DataError:
+            continue
+        times = joined.frame[time].dt.epoch("us")
+        pool = _gather(joined, None, time, set(), data.decimal)[0]
+        keys = data.series or find_series(joined, time, declared, times, pool)[0]
+        most = joined.frame.n_unique([*keys, time])
+        if table.frame.n_unique([*keys, day]) < 0.99 * len(times) <= most:
+            return joined
+    return table
+
+
+def _is_clock(column: pl.Series) -> bool:
+    """Whether a column may hold clocks, or by its name numbers of the hours or slots of a day."""
+    if column.dtype not in (pl.String, pl.Time) and not column.dtype.is_integer():
+        return False
+    texts = "2000-01-01 " + first_values(column).cast(pl.String)
+    return any(":" in fmt or _is(_SLOT, column.name) for fmt in guess_formats(texts))
+
+
+def _declared(data: DataConfig) -> set[str]:
+    return {
+        *data.known,
+        *(data.target or ()),
+        *(data.past or ()),
+        *(data.static or ()),
+        *(data.categorical or ()),
+    }
 
 
 def _time_facts(table: Table, time: str | None, data: DataConfig) -> tuple[bool, str | None]:
@@ -289,7 +371,7 @@ def find_series(
     """
     frame = table.frame
     free = [name for name in frame.columns if name != time and name not in taken]
-    free = [name for name in free if name.lower() not in LONG_TARGETS]
+    free = [name for name in free if name.lower() not in TARGETS]
     dated = set(date_like(frame.select(free)))
     text = [name for name in free if name not in dated and pool[name].dtype in TEXT]
     integers = [name for name in free if pool[name].dtype.is_integer()]
@@ -297,7 +379,7 @@ def find_series(
     alone, order = (0, None) if time is None else repeated_rows(table, times, (), time)
     if time is None or alone == 0:
         # One series that carries its own id: kept, so that forecasts carry it too.
-        own = [name for name in named if frame[name].dtype in TEXT and _repeats(frame[name])]
+        own = [n for n in named if _repeats(frame[n]) and (n in text or frame[n].n_unique() == 1)]
         return tuple(own[:1]), "names the series" if own else "", None if own else order
     candidates = list(dict.fromkeys((*named, *text, *integers)))
     candidates = [name for name in candidates if _repeats(frame[name])][:8]
@@ -343,22 +425,67 @@ def repeated_rows(
 
 
 def _constant_columns(frame: pl.DataFrame, series: Names, names: Sequence[str]) -> set[str]:
-    """Returns the columns with one value per series at most, nulls aside; none for a single series."""
-
-    def constant(rows: pl.DataFrame, columns: Sequence[str]) -> list[str]:
-        if not columns:
-            return []
-        counts = rows.group_by(series).agg(pl.col(columns).drop_nulls().n_unique() <= 1)
-        return [name for name in columns if counts[name].all()]
-
+    """Returns the columns with one value per series at most, nulls aside; of one series, who and where."""
     keys = frame.select(series)
     # Most tables end with another series than they start with; only others are counted.
     if not series or (keys.row(0) == keys.row(-1) and keys.n_unique() < 2):
-        return set()
-    # The first rows and the first series rule out nearly every column; the rest is counted whole.
-    first = frame.lazy().join(keys.head(1).lazy(), on=list(series), how="semi", nulls_equal=True)
-    left = constant(frame.head(_SAMPLE), names)
-    return set(constant(frame, constant(first.collect(), left))) if left else set()
+        names, series = [name for name in names if _is(_WHO, name)], ()
+    return _columns_where(lambda column: column.drop_nulls().n_unique() <= 1, frame, series, names)
+
+
+def _columns_where(
+    test: Callable[[pl.Expr], pl.Expr], frame: pl.DataFrame, series: Names, names: Sequence[str]
+) -> set[str]:
+    """Returns the columns of which every series passes a test."""
+
+    def passing(rows: pl.DataFrame, names: Collection[str]) -> list[str]:
+        tests = [test(pl.col(name)) for name in names]
+        passed = rows.group_by(series).agg(tests) if series else rows.select(tests)
+        return [name for name in names if passed[name].all()]
+
+    # The first rows and the first series rule out nearly every column; the rest is tested whole.
+    left = passing(frame.head(_SAMPLE), names)
+    if left and series:
+        first = frame.lazy().join(
+            frame.select(series).head(1).lazy(), on=list(series), how="semi", nulls_equal=True
+        )
+        left = passing(first.collect(), left)
+    return {*passing(frame, left)} if left else set()
+
+
+def _measure_nothing(frame: pl.DataFrame, series: Names, times: pl.Series | None) -> dict[str, str]:
+    """Returns the columns that number rows, repeat a part of the date, name things, or copy another, and why."""
+    free = [c for c in frame if c.name not in series]
+    whole = [c.name for c in free if c.dtype.is_integer() and c.name.lower() not in TARGETS]
+    ids = [name for name in whole if _is(_ID, name) and frame[name].n_unique() > MOST_CODES]
+    found = dict.fromkeys(ids, "names things")
+    for keys in {(), series}:
+        rising = _columns_where(_rises, frame, keys, whole)
+        if rising and frame.height - max(1, frame.select(keys).n_unique()) >= LEAST_STEPS:
+            found |= dict.fromkeys(rising, "numbers the rows")
+    stamps = pl.Series(times, dtype=pl.Datetime("us")).head(_SAMPLE)
+    for column in frame.head(len(stamps)):
+        for part in "YqmVduHM" if _is(_CALENDAR, column.name) else "":
+            parts = pl.DataFrame([stamps.dt.strftime(f"%{part}").alias("\0"), column])
+            counts = {parts.n_unique(), *parts.select(pl.all().n_unique()).row(0)}
+            if len(counts) == 1:
+                found[column.name] = "repeats a part of the date"
+    seen = dict[object, pl.Series]()
+    numbers = [column for column in free if column.dtype.is_numeric()]
+    for column in sorted(numbers, key=lambda column: column.name.lower() not in TARGETS):
+        other = seen.setdefault(tuple(column.head(SAMPLE)), column)
+        if other is not column and column.n_unique() > MOST_CODES and column.equals(other):
+            found[column.name] = f"copies '{other.name}'"
+    return found
+
+
+def _rises(column: pl.Expr) -> pl.Expr:
+    """Whether every value is one more than that of the row before."""
+    return (column.diff().slice(1) == 1).fill_null(False).all()
+
+
+def _is(pattern: str, name: str) -> bool:
+    return re.search(pattern, snake(name)) is not None
 
 
 def _find_target(
@@ -368,7 +495,7 @@ def _find_target(
     label, covariates = data.label, (*data.known, *(data.past or ()), *(data.static or ()))
     if label is not None:
         numbers = [name for name in numbers if name not in constant]
-    named = [name for name in numbers if name.lower() in (LONG_TARGETS if series else WIDE_TARGETS)]
+    named = [name for name in numbers if name.lower() in TARGETS]
     if named and label is None:
         return (named[0],), "by its name"
     if numbers and (label is not None or not series):
@@ -456,7 +583,7 @@ def _find_known(free: list[str], data: DataConfig, future: Table | None) -> dict
         given = {c.name for c in future.frame.iter_columns() if c.null_count() < len(c)}
         given -= {*(data.target or ()), *(data.past or ()), *(data.static or ())}
     if data.target is None:
-        given -= {name for name in given if name.lower() in LONG_TARGETS}
+        given -= {name for name in given if name.lower() in TARGETS}
     return {
         name: "declared" if future is None or name in data.known else f"in {future.name}"
         for name in free

@@ -25,7 +25,7 @@ from forecaster.panel.timestamps import PARTS
 
 Names = tuple[str, ...]
 TimeDtype = Literal["date", "datetime", "integer", "string", "digits"]
-_PLAIN = re.compile(r"U?Int\d+|Float\d\d|String|Date|Time")
+_PLAIN = re.compile(r"U?Int\d+|Float\d\d|String|Date(?:time)?|Time")
 _KEYS, _ENUM = re.compile(r"U?Int\d+|Categorical"), "Enum(categories="
 
 

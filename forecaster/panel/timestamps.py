@@ -59,10 +59,13 @@ _DIGITS: tuple[tuple[str, tuple[Mapping[str, str], ...]], ...] = (
     (_DAY + r"(?P<H>[01]\d|2[0-3])(?P<M>[0-5]\d)(?P<S>[0-5]\d)?", ({},)),
     (r"(?P<Y>(?:1[89]|2[01])\d\d)(?P<m>0[1-9]|1[0-2])?", ({},)),
 )  # fmt: skip
-_CLOCKED = ("%H", "%-H", "%I", "%-I", "%T", "%R", "%k", "%l")
+_CLOCKED = ("%0/", "%1/", "%H", "%-H", "%I", "%-I", "%T", "%R", "%k", "%l")
 _CHANGING = ("Europe/Berlin", "Europe/London", "Europe/Athens", "America/New_York", "Australia/Sydney")
 """Zones of different changes of clocks."""
 _COMPOSED = {"%F": "%Y-%m-%d", "%T": "%H:%M:%S", "%R": "%H:%M", "%D": "%m/%d/%y", "%h": "%b"}
+SLOT = re.compile(r"([ \0])%([01])/(\d+)((?::%M)?(?::%S)?)$")
+"""Ends a format: the number of one of so many slots of a day, from 0 or 1, or the clock at its end."""
+_DAY_US = 86_400_000_000
 _OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})$")
 OFFSETS = r"(Z|[+-]\d{2}:?\d{2})$"
 """Pattern of an offset from UTC at the end of a time."""
@@ -99,6 +102,8 @@ PARTS = {
     "hour": ("%H", " "), "minute": ("%M", ":"), "second": ("%S", ":"),
 }  # fmt: skip
 """Parts of a time that may have a column each: their format, and the mark before them."""
+DAYS = ("day_of_month", "date_of_month", "dayofmonth", "dom", "mday")
+"""Further names of the day."""
 DATE_AND_CLOCK = ["year", "hour"]
 """What a date, in any format, and a time of day count as."""
 
@@ -215,6 +220,9 @@ def parse_times(
         text, advice = f"{where}: expected dates, found {first}", "write dates as YYYY-MM-DD, or pass"
         raise fault("time", text, f"{advice} --time-format", where=place(1))
     casts = [_cast(column, fmt) for fmt in formats]
+    if all(times.null_count() for times in casts):
+        formats = [_in_slots(fmt, column) for fmt in formats]
+        casts = [_cast(column, fmt) for fmt in formats]
     whole = [at for at, times in enumerate(casts) if not times.null_count()]
     differ = any(not (casts[at] == casts[whole[0]]).all() for at in whole)
     likely = [at for at in whole if differ and _is_series(casts[at], formats[at])]
@@ -233,6 +241,27 @@ def parse_times(
     best = whole[0] if whole else min(range(len(casts)), key=lambda at: casts[at].null_count())
     times, found = _all_parsed(casts[best], column, formats[best], where, place), formats[best]
     return _local_days(column, found, time_format) or (times, _with_one_offset(found, column))
+
+
+def _in_slots(time_format: str, column: pl.Series) -> str:
+    """Returns the format of slots of a day in place of hours, where those pass 23."""
+    clock = re.search(" %-?H((?::%M)?(?::%S)?)$", time_format)
+    hours, minutes = _clocks(column)
+    last: Any = hours.max() or 0
+    # A day on which clocks change has an hour more.
+    count = next((count for count in (24, 48, 96) if count - 1 <= last <= count + count // 24), 0)
+    if clock is None or last < 24 or not count:
+        return time_format
+    if clock[1]:
+        count = 24 * minutes.n_unique()
+    first = int(hours.min() != 0 or clock[1] != "")
+    return f"{time_format[: clock.start()]} %{first}/{count}{clock[1]}"
+
+
+def _clocks(column: pl.Series) -> list[pl.Series]:
+    """Returns the hours, or the numbers of slots, and the minutes that texts end in."""
+    parts = column.str.extract_groups(r" (\d+)(?::(\d\d))?(?::00)?$").struct.unnest()
+    return parts.cast(pl.Int64).fill_null(0).get_columns()
 
 
 def _is_series(times: pl.Series, time_format: str) -> bool:
@@ -314,7 +343,7 @@ def check_format(time_format: str) -> None:
 def parts_of(names: Sequence[str], where: str) -> dict[str, str]:
     """Returns which part of a time each column holds, in the order of `PARTS`: by its name, else its place."""
     places = [part for part in PARTS if part not in ("quarter", "week")]
-    words = [re.split("[^a-z]+", name.lower()) for name in names]
+    words = [["day"] if name.lower() in DAYS else re.split("[^a-z]+", name.lower()) for name in names]
     named = (next((part for part in PARTS if part in own), None) for own in words)
     parts = [part or place for part, place in zip(named, [*places, *names], strict=False)]
     held = sorted(parts, key=[*PARTS, *names].index)
@@ -333,8 +362,11 @@ def split_times(
         name: "%G" if iso and part == "year" else PARTS[part][0] for name, (part, _) in parts.items()
     }
     texts = {name: write_times(stamps, one) for name, one in formats.items()}
+    if time_format and SLOT.search(time_format):
+        hour = write_times(stamps, time_format).str.extract(r"(\S+)$")
+        texts |= {name: hour for name, (part, _) in parts.items() if part == "hour"}
     if time_format and [part for part, _ in parts.values()] == DATE_AND_CLOCK:
-        both = write_times(stamps, re.sub(" (?=%-?[HIRTkl])", "\0", time_format)).str.split_exact(
+        both = write_times(stamps, re.sub(" (?=%-?[HIRTkl01])", "\0", time_format)).str.split_exact(
             "\0", 1
         )
         texts = dict(zip(texts, both.struct.unnest(), strict=True))
@@ -370,6 +402,14 @@ def write_times(stamps: pl.Series, time_format: str) -> pl.Series:
         if decimal[1] == "52":
             years = (stamps.dt.epoch("d") - _WEEK_0) // 7 / 52 + _YEAR_0
         return years.round(int(decimal[2] or 15))
+    if slot := SLOT.search(time_format):
+        days, step = stamps.dt.truncate("1d"), _DAY_US // int(slot[3])
+        number = (stamps - days).dt.total_microseconds() // step + int(slot[2])
+        clock = number.cast(pl.String).str.zfill(2)
+        if slot[4]:
+            ends = stamps.dt.offset_by(f"{step}us")
+            clock = write_times(ends, "%H" + slot[4]).str.replace("^00:00", "24:00")
+        return write_times(days, time_format[: slot.start()]) + slot[1] + clock
     offset = _OFFSET.search(time_format)
     if offset is not None:
         stamps = stamps.dt.offset_by(_minutes(offset))
@@ -431,6 +471,15 @@ def _cast(column: pl.Series, time_format: str) -> pl.Series:
         return (days * 86_400e6).round().cast(pl.Int64).cast(pl.Datetime("us"))
     if decimal := _DECIMAL.match(time_format):
         return _of_years(column.cast(pl.Float64, strict=False), int(decimal[1]))
+    if slot := SLOT.search(time_format):
+        count = int(slot[3])
+        number, minutes = _clocks(column)
+        if slot[4]:
+            number = (number * 60 + minutes) * count // 1440
+        number -= int(slot[2])
+        number = number.set(~number.is_between(0, count - 1), None)
+        days = _cast(column.str.replace(r" [\d:]+$", ""), time_format[: slot.start()])
+        return (days.dt.epoch("us") + number * (_DAY_US // count)).cast(pl.Datetime("us"))
     for short, long in _COMPOSED.items():
         time_format = time_format.replace(short, long)
     offset = _OFFSET.search(time_format)
@@ -530,6 +579,10 @@ def _all_parsed(
         example = column[0] if times[0] is not None else time_format
         expected = f"dates written like '{example}'"
         advice = "correct these rows, or pass --time-format"
+        if SLOT.search(time_format):
+            advice = (
+                "write an hour that local time shows twice by its clock, twice, and pass --time-zone"
+            )
         raise row_fault("time", where, expected, column, times.is_null(), advice, place)
     return times
 

@@ -54,10 +54,11 @@ def test_roles_of_a_long_table_are_inferred():
 
 
 def test_every_numeric_column_of_a_wide_table_is_a_channel_unless_one_is_named_target():
-    wide = LONG.head(3).select("day", "sales", "size", "kind").rename({"kind": "sky"})
-    assert infer(wide).target == ("sales", "size") and infer(wide).past == ("sky",)
-    named = wide.rename({"size": "value"})
-    assert infer(named).target == ("value",) and infer(named).past == ("sales", "sky")
+    wide = LONG.head(3).select("day", "sales", "size", "kind").rename({"kind": "sky", "sales": "sold"})
+    assert infer(wide).target == ("sold", "size") and infer(wide).past == ("sky",)
+    for name in ("value", "Sales"):
+        named = wide.rename({"size": name})
+        assert infer(named).target == (name,) and infer(named).past == ("sold", "sky")
 
 
 def test_a_covariate_is_known_only_when_declared_or_given_in_the_future():
@@ -133,7 +134,7 @@ def test_a_schema_survives_json_and_old_files_load():
             "bike_sharing",
             {"target": ("users",)},
             "1h",
-            {"categorical": ("weather", "month", "weekday"), "series": ()},
+            {"categorical": ("weather",), "series": ()},
         ),
         ("bdg2_hourly", {}, "1h", {"target": ("building_1", "building_2")}),
         ("multi_series", {}, "1d", {"series": ("series_id",), "target": ("value",)}),
