@@ -120,12 +120,12 @@ def test_predict_takes_levels_and_refuses_wrong_ones_before_anything_is_written(
 def test_predict_without_a_file_prints_the_first_rows(folder, shell):
     answer = shell(*PREDICT, "--only", "c,b", "--plot", "new.png")
     assert answer.code == 0, answer.err
-    heading, *lines = answer.out.splitlines()
-    assert heading.split() == ["store", "cutoff", "date", "lead", "channel", "forecast", "mean", "q0.1",
-                               "q0.9", "status"]  # fmt: skip
+    same, heading, *lines = answer.out.splitlines()
+    assert same == "cutoff 2024-04-09 · channel sales · status ok"
+    assert heading.split() == ["store", "date", "lead", "forecast", "mean", "q0.1", "q0.9"]
     first = tiny.ahead().rows.filter(pl.col("store") == "b").row(0, named=True)
-    assert lines[0].split()[:5] == ["b", "2024-04-09", "2024-04-10", "1", "sales"]
-    assert [float(word) for word in lines[0].split()[5:9]] == pytest.approx(
+    assert lines[0].split()[:3] == ["b", "2024-04-10", "1"]
+    assert [float(word) for word in lines[0].split()[3:]] == pytest.approx(
         [first[name] for name in ("forecast", "mean", "q0.1", "q0.9")], rel=1e-5
     )
     assert lines[10:] == [
