@@ -36,29 +36,28 @@ _CLOCK = (
     r"(?:[T ]\s?(?P<H>\d{1,2})(?::?(?P<M>\d{2})(?::?(?P<S>\d{2})(?P<f>\.\d+)?)?)?"
     r"(?: ?(?P<p>[AaPp][Mm]))? ?(?P<z>Z|[+-]\d{2}:?\d{2})?)?$"
 )
-_SHAPES: tuple[tuple[str, tuple[Mapping[str, str], ...]], ...] = (
-    # Each with what its unnamed parts may be: a, b and c are told apart by the whole column.
-    (r"(?P<Y>\d{4})(?P<sep>[-/.])(?P<m>\d{1,2})(?:(?P=sep)(?P<d>\d{1,2}))?", ({},)),
-    (r"(?P<a>\d{1,2})(?P<sep>[-/.])(?P<b>\d{1,2})(?P=sep)(?P<Y>\d{4})",
-     ({"a": "d", "b": "m"}, {"a": "m", "b": "d"})),
-    (r"(?P<a>\d{1,2})(?P<sep>[-/.])(?P<b>\d{1,2})(?P=sep)(?P<c>\d{2})",
-     ({"a": "d", "b": "m", "c": "y"}, {"a": "m", "b": "d", "c": "y"}, {"a": "y", "b": "m", "c": "d"})),
-    (rf"(?P<d>\d{{1,2}})(?:[-/ ]|\. )(?P<n>{_NAME})\.?[-/, ]+(?P<Y>\d{{4}}|\d{{2}})", ({},)),
-    (rf"(?P<n>{_NAME})\.? (?P<d>\d{{1,2}}),? (?P<Y>\d{{4}})", ({},)),
-    (rf"(?P<n>{_NAME})\.?[-/ ](?P<Y>\d{{4}})", ({},)),
-    (rf"(?P<Y>\d{{4}})[-/ ](?P<n>{_NAME})(?:[-/ ](?P<d>\d{{1,2}}))?", ({},)),
-    (r"(?P<G>\d{4})-?W(?P<V>\d{2})(?:-?(?P<u>[1-7]))?", ({},)),
-    (r"(?:KW|CW|W)[- ]?(?P<V>\d{1,2})[-/. ](?P<G>\d{4})", ({},)),
-    (r"(?:FY ?)?(?P<Y>\d{4}|\d{2})[- ]?Q(?P<q>[1-4])", ({},)),
-    (r"Q(?P<q>[1-4])(?:[- /]|(?=\d{4}))(?P<Y>\d{4}|\d{2})", ({},)),
-    (r"(?P<a>0?[1-9]|[1-4]\d|5[0-3])[-/.](?P<Y>\d{4})", ({"a": "q"}, {"a": "m"}, {"a": "V", "Y": "G"})),
-)  # fmt: skip
+_SHAPES = (
+    r"(?P<Y>\d{4})(?P<sep>[-/.])(?P<m>\d{1,2})(?:(?P=sep)(?P<d>\d{1,2}))?",
+    r"(?P<a>\d{1,2})(?P<sep>[-/.])(?P<b>\d{1,2})(?P=sep)(?P<Y>\d{4})",
+    r"(?P<a>\d{1,2})(?P<sep>[-/.])(?P<b>\d{1,2})(?P=sep)(?P<c>\d{2})",
+    rf"(?P<d>\d{{1,2}})(?:[-/ ]|\. )(?P<n>{_NAME})\.?[-/, ]+(?P<Y>\d{{4}}|\d{{2}})",
+    rf"(?P<n>{_NAME})\.? (?P<d>\d{{1,2}}),? (?P<Y>\d{{4}})",
+    rf"(?P<n>{_NAME})\.?[-/ ](?P<Y>\d{{4}})",
+    rf"(?P<Y>\d{{4}})[-/ ](?P<n>{_NAME})(?:[-/ ](?P<d>\d{{1,2}}))?",
+    r"(?P<G>\d{4})-?W(?P<V>\d{2})(?:-?(?P<u>[1-7]))?",
+    r"(?:KW|CW|W)[- ]?(?P<V>\d{1,2})[-/. ](?P<G>\d{4})",
+    r"(?:FY ?)?(?P<Y>\d{4}|\d{2})[- ]?Q(?P<q>[1-4])",
+    r"Q(?P<q>[1-4])(?:[- /]|(?=\d{4}))(?P<Y>\d{4}|\d{2})",
+    r"(?P<a>0?[1-9]|[1-4]\d|5[0-3])[-/.](?P<Y>\d{4})",
+)
+_READINGS = {"": ("",), "a": ("q", "m", "V"), "ab": ("dm", "md"), "abc": ("dmy", "mdy", "ymd")}
+"""What the groups a, b and c of a shape may be: the whole column tells."""
 _DAY = r"(?P<Y>(?:1[89]|2[01])\d\d)(?P<m>0[1-9]|1[0-2])(?P<d>0[1-9]|[12]\d|3[01])"
-_DIGITS: tuple[tuple[str, tuple[Mapping[str, str], ...]], ...] = (
-    (_DAY, ({},)),
-    (_DAY + r"(?P<H>[01]\d|2[0-3])(?P<M>[0-5]\d)(?P<S>[0-5]\d)?", ({},)),
-    (r"(?P<Y>(?:1[89]|2[01])\d\d)(?P<m>0[1-9]|1[0-2])?", ({},)),
-)  # fmt: skip
+_DIGITS = (
+    _DAY,
+    _DAY + r"(?P<H>[01]\d|2[0-3])(?P<M>[0-5]\d)(?P<S>[0-5]\d)?",
+    r"(?P<Y>(?:1[89]|2[01])\d\d)(?P<m>0[1-9]|1[0-2])?",
+)
 _CLOCKED = ("%0/", "%1/", "%H", "%-H", "%I", "%-I", "%T", "%R", "%k", "%l")
 _CHANGING = ("Europe/Berlin", "Europe/London", "Europe/Athens", "America/New_York", "Australia/Sydney")
 """Zones of different changes of clocks."""
@@ -144,7 +143,7 @@ def guess_formats(column: pl.Series, *, digits: bool | None = None, share: float
     texts: list[str] = first_values(column).to_list()
     if digits is None:
         digits = is_time_name(column.name)
-    for shape, readings in (*_SHAPES, *(_DIGITS if digits else ())):
+    for shape in (*_SHAPES, *(_DIGITS if digits else ())):
         clocked = "?P<H>" in shape
         pattern = re.compile(shape + ("$" if clocked else _CLOCK), re.IGNORECASE)
         matches = [match for match in map(pattern.match, texts) if match]
@@ -152,8 +151,8 @@ def guess_formats(column: pl.Series, *, digits: bool | None = None, share: float
         if matches and len(matches) >= share * len(texts):
             # A year of two digits is never written with one.
             short = any(len(match.groupdict().get("a") or "00") == 1 for match in matches)
-            kept = (reading for reading in readings if not (short and reading.get("a") == "y"))
-            return [_format(matches, reading) for reading in kept]
+            readings = _READINGS["".join(group for group in "abc" if group in pattern.groupindex)]
+            return [_format(matches, one) for one in readings if not (short and one[:1] == "y")]
     return []
 
 
@@ -416,10 +415,17 @@ def write_times(stamps: pl.Series, time_format: str) -> pl.Series:
     return stamps.dt.strftime(time_format)
 
 
-def _format(matches: Sequence[re.Match[str]], reading: Mapping[str, str]) -> str:
-    """Returns the format of texts of one shape: the fullest text, its parts replaced."""
+def _format(matches: Sequence[re.Match[str]], reading: str) -> str:
+    """Returns the format of texts of one shape: the fullest text, its parts replaced.
+
+    Args:
+        reading: what the groups a, b and c are.
+    """
     fullest = max(matches, key=lambda match: sum(part is not None for part in match.groups()))
-    parts = {group: reading.get(group, group) for group in fullest.groupdict() if group != "sep"}
+    unnamed = dict(zip("abc", reading, strict=False))
+    if reading == "V":
+        unnamed["Y"] = "G"
+    parts = {group: unnamed.get(group, group) for group in fullest.groupdict() if group != "sep"}
     bare = {
         part: any(len(m[group] or "00") == 1 for m in matches)
         for group, part in parts.items()
