@@ -131,6 +131,15 @@ def _places(parts: Sequence[str], names: Sequence[str]) -> list[int]:
     return sorted(found) or list(range(len(names)))
 
 
+def _months(days: Times) -> Times:
+    """Returns the months, counted from January 1970, that days since 1970 lie in."""
+    return days.astype("M8[D]").astype("M8[M]").astype(np.int64)
+
+
+def _first_days(months: Times) -> Times:
+    return months.astype("M8[M]").astype("M8[D]").astype(np.int64)
+
+
 @dataclass(frozen=True)
 class Calendar:
     """The step of a time axis and the zone of its wall clock."""
@@ -161,27 +170,32 @@ class Calendar:
         """The weekday or month that stamps lie in, and the length of its cycle; None = any."""
         anchor, cycle = self.freq.partition("-")[2], 7 if self.unit == "w" else MONTHS.get(self.unit, 1)
         names = WEEKDAYS if self.unit == "w" else _MONTH_NAMES
-        return (names.index(anchor) % cycle, cycle) if anchor and self._open is None else None
+        return (names.index(anchor) % cycle, cycle) if anchor and not self._open else None
 
     @cached_property
-    def _open(self) -> tuple[Times, int] | None:
-        """The days or steps of a week, counted from Monday 00:00, that have rows, and how many a week holds.
+    def _cell(self) -> int:
+        """Length of the days or steps that a freq names where others have no rows."""
+        return DAY // len(clocks(self.freq.partition("-")[0]))
 
-        None = nothing is left out.
-        """
+    @cached_property
+    def _open(self) -> tuple[int, ...]:
+        """The days or steps of a week, counted from Monday 00:00, that have rows; () = nothing is left out."""
         step, _, anchor = self.freq.partition("-")
         if self.unit != "b" and not (anchor and self.unit in _OPEN):
-            return None
+            return ()
         parts, times = (anchor or "mon..fri").split("-"), clocks(step)
         days = np.array(_places(parts, WEEKDAYS))
-        return np.add.outer(days * len(times), _places(parts, times)).ravel(), 7 * len(times)
+        return tuple(np.add.outer(days * len(times), _places(parts, times)).ravel().tolist())
+
+    def _in_week(self, local: Times) -> tuple[Times, Times, Times]:
+        """Returns the weeks that local times lie in, their days or steps in these, and the rest."""
+        week, place = np.divmod(local + 3 * DAY, 7 * DAY)  # 1970-01-01 was a Thursday
+        return week, *np.divmod(place, self._cell)
 
     def _numbered(self, local: Times) -> tuple[Times, Times]:
         """Returns the number of the open day or step that local times lie in, else of the next, and the rest."""
-        cells, total = self._open  # type: ignore[misc]
-        week, place = np.divmod(local + 3 * DAY, 7 * DAY)  # 1970-01-01 was a Thursday
-        cell, rest = np.divmod(place, 7 * DAY // total)
-        return week * len(cells) + np.searchsorted(cells, cell), rest
+        week, cell, rest = self._in_week(local)
+        return week * len(self._open) + np.searchsorted(self._open, cell), rest
 
     @cached_property
     def _zoned(self) -> bool:
@@ -204,7 +218,7 @@ class Calendar:
         if unit in MONTHS:
             return count * MONTHS[unit] * 365.2425 / 12 * DAY
         if self._open:
-            return self._stride * 7 * DAY / len(self._open[0])
+            return self._stride * 7 * DAY / len(self._open)
         return float(count * FIXED.get(unit, 1))
 
     @cached_property
@@ -215,15 +229,14 @@ class Calendar:
     @property
     def shortest(self) -> float:
         """Nominal length of a step that spans nothing closed."""
-        return self._stride * 7 * DAY / self._open[1] if self._open else self.step
+        return self._stride * self._cell if self._open else self.step
 
     @cached_property
     def day(self) -> float:
         """Nominal length of a day, in which nights and days without rows do not count."""
-        if self._open is None or self.unit == "b":
+        if not self._open or self.unit == "b":
             return float(DAY)
-        cells, total = self._open
-        return 7 * DAY / len({*(cells * 7 // total).tolist()})
+        return 7 * DAY / len({cell * self._cell // DAY for cell in self._open})
 
     @cached_property
     def cycles(self) -> tuple[str, ...]:
@@ -232,10 +245,9 @@ class Calendar:
 
     @cached_property
     def _calendar_cycles(self) -> tuple[str, ...]:
-        unit = self._count_unit[1]
-        if self.integer or unit in ("i", "y", "ye"):
+        if self.integer or self.unit in ("i", "y", "ye"):
             return ()
-        if unit in MONTHS or unit == "w":
+        if self.unit in MONTHS or self.unit == "w":
             return ("year",)
         return ("week", "year") if self.step >= DAY else ("day", "week", "year")
 
@@ -265,16 +277,15 @@ class Calendar:
         days, clock = np.divmod(local, DAY)
         moved = np.asarray(count, np.int64) * size
         if self._open:
-            cells, total = self._open
             number, clock = self._numbered(local)
-            week, cell = np.divmod(number + np.asarray(count, np.int64) * self._stride, len(cells))
-            days, clock = 7 * week - 3, clock + cells[cell] * (7 * DAY // total)
+            number = number + np.asarray(count, np.int64) * self._stride
+            week, cell = np.divmod(number, len(self._open))
+            days, clock = 7 * week - 3, clock + np.array(self._open)[cell] * self._cell
         elif unit in MONTHS:
-            month = days.astype("M8[D]").astype("M8[M]")
-            day = days - month.astype("M8[D]").astype(np.int64)
+            month = _months(days)
+            day = days - _first_days(month)
             month = month + moved * MONTHS[unit]
-            first = month.astype("M8[D]").astype(np.int64)
-            last = (month + 1).astype("M8[D]").astype(np.int64) - 1
+            first, last = _first_days(month), _first_days(month + 1) - 1
             days = last if unit.endswith("e") else np.minimum(first + day, last)
         else:
             days = days + moved * (FIXED[unit] // DAY)
@@ -290,11 +301,10 @@ class Calendar:
         walls = [self.wall_clock(np.asarray(x, np.int64)) for x in (anchor, time)]
         first, last = (wall // DAY for wall in walls)
         if self._open:
-            numbers = [self._numbered(wall)[0] for wall in walls]
-            apart, size = numbers[1] - numbers[0], self._stride
+            before, after = (self._numbered(wall)[0] for wall in walls)
+            apart, size = after - before, self._stride
         elif unit in MONTHS:
-            months = [x.astype("M8[D]").astype("M8[M]").astype(np.int64) for x in (first, last)]
-            apart, size = months[1] - months[0], size * MONTHS[unit]
+            apart, size = _months(last) - _months(first), size * MONTHS[unit]
         else:
             apart, size = last - first, size * (FIXED[unit] // DAY)
         count = apart // size
@@ -315,13 +325,11 @@ class Calendar:
         if not len(starts):
             return anchor
         anchor[filled] = time[starts]
-        unit = self._count_unit[1]
-        if self._elapsed or (unit not in MONTHS and not self._zoned):
+        if self._elapsed or (self.unit not in MONTHS and not self._zoned):
             return anchor
         days, cost = np.divmod(self.wall_clock(time), DAY)
-        if unit in MONTHS:
-            first = days.astype("M8[D]").astype("M8[M]").astype("M8[D]").astype(np.int64)
-            cost = cost - (days - first) * DAY
+        if self.unit in MONTHS:
+            cost = cost - (days - _first_days(_months(days))) * DAY
         least = np.repeat(np.minimum.reduceat(cost, starts), np.diff(indptr)[filled])
         best = np.flatnonzero(cost == least)
         anchor[filled] = time[best[np.searchsorted(best, starts)]]
@@ -329,11 +337,9 @@ class Calendar:
 
     def closed(self, time: Times) -> NDArray[np.bool_]:
         """Returns whether times lie on days or in steps of the day that have no rows."""
-        if self._open is None:
+        if not self._open:
             return np.zeros(len(time), bool)
-        cells, total = self._open
-        place = (self.wall_clock(time) + 3 * DAY) % (7 * DAY) // (7 * DAY // total)
-        return ~np.isin(place, cells)
+        return ~np.isin(self._in_week(self.wall_clock(time))[1], self._open)
 
     def placed(self, time: Times, indptr: Times) -> tuple[Times, Times, NDArray[np.bool_]]:
         """Returns where rows lie on the grids of their series.
@@ -391,7 +397,7 @@ class Calendar:
         if self._anchor is None:
             return np.zeros(len(time), bool)
         days = self.wall_clock(time) // DAY
-        place = days + 3 if self.unit == "w" else days.astype("M8[D]").astype("M8[M]").astype(np.int64)
+        place = days + 3 if self.unit == "w" else _months(days)
         return np.asarray(place % self._anchor[1] != self._anchor[0])
 
     def period(self, time: Times) -> tuple[Times, Times, Times]:
@@ -446,18 +452,17 @@ class Calendar:
         share = clock / DAY
         day, week = share, ((days + 3) % 7 + share) / 7
         if self._open:
-            cells, total = self._open
             number, rest = self._numbered(local)
-            step = number % len(cells) + rest / (7 * DAY // total)
-            day, week = step / (self.day / self.step) % 1, step / len(cells)
+            step = number % len(self._open) + rest / self._cell
+            day, week = step / (self.day / self.step) % 1, step / len(self._open)
         columns = []
         for cycle in self._calendar_cycles:
             if cycle != "year":
                 columns.append(day if cycle == "day" else week)
             else:
-                year = days.astype("M8[D]").astype("M8[Y]")
-                start = year.astype("M8[D]").astype(np.int64)
-                lasts = (year + 1).astype("M8[D]").astype(np.int64) - start
+                january = _months(days) // 12 * 12
+                start = _first_days(january)
+                lasts = _first_days(january + 12) - start
                 columns.append((days - start + share) / lasts)
         for period in self.periods:
             length = self._elapsed

@@ -242,6 +242,6 @@ def _months(gap: int) -> str | None:
 
 def _named(gap: int) -> str:
     if gap > 60 * FIXED["s"]:
-        gap = gap if gap % FIXED["s"] == 0 else round(gap / FIXED["s"]) * FIXED["s"]
+        gap = round(gap / FIXED["s"]) * FIXED["s"]
     unit = next(unit for unit in ("w", "d", "h", "min", "s", "ms", "us") if gap % FIXED[unit] == 0)
     return f"{gap // FIXED[unit]}{unit}"
