@@ -17,7 +17,12 @@ from numpy.typing import NDArray
 
 from forecaster.errors import OutputError
 
+Array = NDArray[Any]
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Codes = NDArray[np.int32]
+"""Of categories."""
 
 BLOCK_CELLS = 1 << 16
 """Cells handled at a time: an array of them stays in the processor's cache, and memory that was just
@@ -47,7 +52,7 @@ def rows_before(indptr: Ints, end: Ints, columns: int) -> Iterator[Ints]:
         yield rows.start + np.flatnonzero(np.arange(rows.start, rows.stop) < end[owners(indptr, rows)])
 
 
-def empty_beside(array: NDArray[Any], shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+def empty_beside(array: Array, shape: tuple[int, ...], dtype: Any) -> Array:
     """Returns a new array in RAM, or beside a mapped array in an unnamed file, as `empty_mapped`."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     if not isinstance(array, np.memmap) or size == 0:
@@ -56,7 +61,7 @@ def empty_beside(array: NDArray[Any], shape: tuple[int, ...], dtype: Any) -> NDA
     return empty_mapped(shape, dtype, home if os.access(str(home), os.W_OK) else None)
 
 
-def empty_mapped(shape: tuple[int, ...], dtype: Any, home: Path | None = None) -> NDArray[Any]:
+def empty_mapped(shape: tuple[int, ...], dtype: Any, home: Path | None = None) -> Array:
     """Returns a new array of at least one cell in an unnamed file.
 
     Raises:
@@ -75,7 +80,7 @@ def empty_mapped(shape: tuple[int, ...], dtype: Any, home: Path | None = None) -
         ) from error
 
 
-def add_to(digest: Any, array: NDArray[Any]) -> None:
+def add_to(digest: Any, array: Array) -> None:
     """Adds an array to a hash, block by block; every NaN counts as the same."""
     for rows in blocks(len(array), array[:1].size):
         block = np.ascontiguousarray(array[rows])
@@ -85,9 +90,7 @@ def add_to(digest: Any, array: NDArray[Any]) -> None:
         digest.update(block.data)
 
 
-def resized(
-    begin: Ints, length: Ints, indptr: Ints, *arrays: tuple[NDArray[Any], Any]
-) -> list[NDArray[Any]]:
+def resized(begin: Ints, length: Ints, indptr: Ints, *arrays: tuple[Array, Any]) -> list[Array]:
     """Returns arrays in which each series has other rows: some of its own, then empty ones.
 
     Args:

@@ -16,17 +16,13 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from forecaster.config import FitConfig, TargetConfig
-from forecaster.panel.arrays import PART_CELLS
+from forecaster.panel.arrays import PART_CELLS, Array, Bools, Floats, Ints
 from forecaster.panel.calendar import FIXED, WEEKDAYS
 from forecaster.panel.findings import OTHER_STEP, Finding, Severity, listing, refuse_errors, worst_first
 from forecaster.panel.panel import MISSING, Panel
 from forecaster.panel.timestamps import changed_clock
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 _WHOLE = 2.0**53
 """Beyond it every float64 is a whole number."""
@@ -97,7 +93,7 @@ class Facts:
     """Length of the longest of them."""
     longest_at: Ints
     """Its first row; -1 = none."""
-    whole: NDArray[np.bool_]
+    whole: Bools
     """bool [column]: every value is a whole number."""
 
     @cached_property
@@ -142,7 +138,7 @@ def facts_of(panel: Panel, horizon: int | None, target: TargetConfig) -> Facts:
     numbers, every = panel.values.shape[1], panel.values.shape[1] + panel.codes.shape[1]
     empty = {"count": 0, "first": -1, "last": -1, "low": np.nan, "high": np.nan, "size": 0.0}
     empty |= {"negative": 0, "zero": 0, "run": 0, "gaps": 0, "longest": 0, "longest_at": -1}
-    found: dict[str, NDArray[Any]] = {
+    found: dict[str, Array] = {
         name: np.full((panel.n_series, every), value) for name, value in empty.items()
     }
     whole = np.ones(every, bool)
@@ -158,7 +154,7 @@ def facts_of(panel: Panel, horizon: int | None, target: TargetConfig) -> Facts:
     return Facts(panel, horizon, target, **found, whole=whole)
 
 
-def _statistics(rows: Ints, values: NDArray[Any], start: Ints) -> dict[str, NDArray[Any]]:
+def _statistics(rows: Ints, values: Array, start: Ints) -> dict[str, Array]:
     """Returns statistics of observed cells, as those of `Facts`: [series] each.
 
     Args:

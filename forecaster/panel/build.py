@@ -13,10 +13,10 @@ from dataclasses import replace
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from forecaster.config import DataConfig
 from forecaster.errors import ConfigError, DataError
+from forecaster.panel.arrays import Bools, Codes, Floats
 from forecaster.panel.calendar import RARE, Calendar, parse_freq
 from forecaster.panel.findings import Faults, Finding, beside, fault, refuse_errors
 from forecaster.panel.frames import Table, read_tables
@@ -100,7 +100,7 @@ def with_roles_until(
         data: the request; roles that it declares stay, season and periods are its own.
         until: later rows decide nothing.
     """
-    schema, words = panel.schema, dict[str, tuple[str, ...]]()
+    schema, words = panel.schema, dict[str, Names]()
     if is_store(source):
         words = open_store(source).schema.categories
     elif None in (data.past, data.static, data.categorical):
@@ -311,7 +311,7 @@ def panel_of(
     name: str,
     kind: str,
     *,
-    holidays: tuple[str, ...] = (),
+    holidays: Names = (),
     sparse: bool = False,
 ) -> Panel:
     """Returns rows as arrays.
@@ -365,15 +365,15 @@ def _arrays(rows: Rows, calendar: Calendar, name: str, kind: str) -> Panel:
     )
 
 
-def _numbers(frame: pl.DataFrame, names: tuple[str, ...]) -> NDArray[np.float64]:
+def _numbers(frame: pl.DataFrame, names: Names) -> Floats:
     if not names:
         return np.zeros((frame.height, 0))
     return frame.select(pl.col(names).cast(pl.Float64)).to_numpy(order="c", writable=True)
 
 
 def _codes(
-    frame: pl.DataFrame, names: tuple[str, ...], categories: Mapping[str, tuple[str, ...]]
-) -> tuple[NDArray[np.int32], dict[str, tuple[str, ...]]]:
+    frame: pl.DataFrame, names: Names, categories: Mapping[str, Names]
+) -> tuple[Codes, dict[str, Names]]:
     """Returns the codes of columns, and by column the categories that have none."""
     codes, unmet = np.zeros((frame.height, len(names)), np.int32), {}
     for k, name in enumerate(names):
@@ -454,7 +454,7 @@ def _on_grid(panel: Panel, *, sparse: bool) -> Panel:
     return replace(panel, values=values, codes=codes, time=time, indptr=indptr)
 
 
-def _opened(panel: Panel, off: NDArray[np.bool_]) -> Panel:
+def _opened(panel: Panel, off: Bools) -> Panel:
     """Returns the panel without the few rows on days, or at times of day, that otherwise have none."""
     closed = off & panel.calendar.closed(panel.time)
     count, freq = int(closed.sum()), panel.calendar.freq
@@ -501,7 +501,7 @@ def check_density(name: str, freq: str, total: int, rows: int) -> None:
         )
 
 
-def _off_grid(panel: Panel, off: NDArray[np.bool_]) -> DataError:
+def _off_grid(panel: Panel, off: Bools) -> DataError:
     row, count = int(np.argmax(off)), int(off.sum())
     series = int(panel.series_at(row))
     rows, name = (panel.indptr[series], row), panel.series_names[series]

@@ -21,10 +21,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from forecaster.errors import DataError
-from forecaster.panel.arrays import BLOCK_CELLS
+from forecaster.panel.arrays import BLOCK_CELLS, Bools, Floats, Ints
 from forecaster.panel.timestamps import parse_times
 
-Times = NDArray[np.int64]
+Times = Ints
 
 DAY = 86_400_000_000
 FIXED = {"us": 1, "ms": 1000, "s": 10**6, "min": 60 * 10**6, "h": 3600 * 10**6, "d": DAY, "w": 7 * DAY}
@@ -101,7 +101,7 @@ def clocks(step: str) -> list[str]:
     return [f"{minute // 60:02d}:{minute % 60:02d}" for minute in minutes]
 
 
-def closed_days(counts: Times, weeks: NDArray[np.float64]) -> NDArray[np.bool_]:
+def closed_days(counts: Times, weeks: Floats) -> Bools:
     """Returns the weekdays on which series hardly ever have rows, as far as these are no chance: [series, 7].
 
     An open day has a row with the share p of the days that have any, so n weeks have none with (1 − p)ⁿ.
@@ -335,13 +335,13 @@ class Calendar:
         anchor[filled] = time[best[np.searchsorted(best, starts)]]
         return anchor
 
-    def closed(self, time: Times) -> NDArray[np.bool_]:
+    def closed(self, time: Times) -> Bools:
         """Returns whether times lie on days or in steps of the day that have no rows."""
         if not self._open:
             return np.zeros(len(time), bool)
         return ~np.isin(self._in_week(self.wall_clock(time))[1], self._open)
 
-    def placed(self, time: Times, indptr: Times) -> tuple[Times, Times, NDArray[np.bool_]]:
+    def placed(self, time: Times, indptr: Times) -> tuple[Times, Times, Bools]:
         """Returns where rows lie on the grids of their series.
 
         Args:
@@ -392,7 +392,7 @@ class Calendar:
         later, earlier = (time - self.shift(anchor, place + more) for more in (0, 1))
         return place + (-earlier < later), np.where(-earlier < later, earlier, later)
 
-    def off_anchor(self, time: Times) -> NDArray[np.bool_]:
+    def off_anchor(self, time: Times) -> Bools:
         """Returns whether times lie in another weekday or month than that of the step, as SUN of W-SUN."""
         if self._anchor is None:
             return np.zeros(len(time), bool)

@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forecaster.errors import DataError
-from forecaster.panel.arrays import Ints, blocks, empty_beside, rows_before
+from forecaster.panel.arrays import Codes, Ints, blocks, empty_beside, rows_before
 from forecaster.panel.panel import MISSING, Panel
 
 
@@ -42,7 +41,7 @@ def with_categories(panel: Panel, end: Ints) -> Panel:
 def recoded(panel: Panel, categories: Mapping[str, tuple[str, ...]]) -> Panel:
     """Returns the panel in the codes of a model's categories; all others become 0."""
 
-    def table(name: str) -> NDArray[np.int32]:
+    def table(name: str) -> Codes:
         new = {word: code for code, word in enumerate(categories[name], start=1)}
         words = panel.schema.categories[name]
         return np.array([MISSING, 0, *(new.get(word, 0) for word in words)], np.int32)
@@ -61,9 +60,9 @@ def recoded(panel: Panel, categories: Mapping[str, tuple[str, ...]]) -> Panel:
     )
 
 
-def _translated(codes: NDArray[np.int32], tables: list[NDArray[np.int32]]) -> NDArray[np.int32]:
+def _translated(codes: Codes, tables: list[Codes]) -> Codes:
     """Returns codes looked up in one table per column, whose first entry is for code -1."""
-    result: NDArray[np.int32] = empty_beside(codes, codes.shape, np.int32)
+    result: Codes = empty_beside(codes, codes.shape, np.int32)
     for rows in blocks(*codes.shape):
         for k, table in enumerate(tables):
             place = codes[rows, k].astype(np.int64) + 1

@@ -52,7 +52,7 @@ from forecaster.panel.roles import (
     repeated_rows,
 )
 from forecaster.panel.rows import Rows, ids_as, main_rows
-from forecaster.panel.schema import Schema
+from forecaster.panel.schema import Names, Schema
 from forecaster.panel.store import (
     CARD,
     FILES,
@@ -368,7 +368,7 @@ class _Conversion:
             text = f"column '{changing[0]}' varies within a series"
             raise self._contradiction(text, f"declare its role, as --past {changing[0]}", changing[0])
 
-    def _check_categories(self, categories: dict[str, tuple[str, ...]]) -> None:
+    def _check_categories(self, categories: dict[str, Names]) -> None:
         """Refuses more categories than roles allow."""
         data, kinds = self.data, self.scan.frame.collect_schema()
         covariates = {*data.known, *(data.past or ()), *(data.static or ())}

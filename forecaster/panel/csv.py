@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from forecaster.config import DataConfig
 from forecaster.errors import ConfigError, DataError
+from forecaster.panel.arrays import Ints
 from forecaster.panel.encodings import UTF16, WINDOWS, as_utf8, encoding_note
 from forecaster.panel.findings import Finding, fault, row_fault
 from forecaster.panel.numbers import (
@@ -399,7 +400,7 @@ def _with_names(frame: pl.DataFrame, names: Sequence[str]) -> tuple[pl.DataFrame
 # Faults
 
 
-def field_counts(content: Path | bytes, separator: str, eol: str = "\n") -> NDArray[np.int64]:
+def field_counts(content: Path | bytes, separator: str, eol: str = "\n") -> Ints:
     """Returns the number of fields of every row, header included; a blank line has 0."""
     file = io.BytesIO(content) if isinstance(content, bytes) else content.open("rb")
     limit = csv.field_size_limit(sys.maxsize)

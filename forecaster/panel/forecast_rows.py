@@ -13,10 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from forecaster.config import DataConfig
-from forecaster.panel.arrays import Ints
+from forecaster.panel.arrays import Floats, Ints
 from forecaster.panel.findings import did_you_mean, fault, listing, refuse_errors, row_fault
 from forecaster.panel.frames import Table, missing_columns, read_table
 from forecaster.panel.panel import Panel
@@ -42,7 +41,7 @@ class OtherForecasts(NamedTuple):
     """[n]"""
     lead: Ints
     """[n] steps from the cutoff; 0 = not given, on an irregular table."""
-    values: NDArray[np.float64]
+    values: Floats
     """[n, Q] data units; NaN = no forecast."""
     levels: tuple[float, ...]
     """[Q] rising; 0.5 is the column `forecast`."""
@@ -95,7 +94,7 @@ def read_others(source: object, panel: Panel) -> OtherForecasts:
     )
 
 
-def _check_rising(table: Table, quantiles: NDArray[np.float64]) -> None:
+def _check_rising(table: Table, quantiles: Floats) -> None:
     """Refuses quantiles that fall; a point forecast may lie outside of them, as the mean of a skewed band does."""
     falling = pl.Series((np.diff(quantiles, axis=1) < 0).any(axis=1))
     if falling.any():
@@ -183,7 +182,7 @@ def _located(table: Table, panel: Panel, times: Ints) -> tuple[Ints, Ints]:
     return cutoff, lead
 
 
-def _numbers(table: Table, name: str) -> NDArray[np.float64]:
+def _numbers(table: Table, name: str) -> Floats:
     """[n] the numbers of a column; NaN where it is empty."""
     column = table.frame[name]
     numbers = column.cast(pl.Float64, strict=False)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from forecaster.errors import ConfigError, DataError
 from forecaster.panel.arrays import Ints
@@ -125,7 +124,7 @@ def group_series(panel: Panel, by: Sequence[str] | None) -> Groups:
     made = [columns[name] for name in names]
     made += [pl.Series("channel", np.array(schema.target)[channel])] if apart else []
     frame = pl.DataFrame(made)
-    number: NDArray[np.int64] = np.zeros(n * channels, np.int64)
+    number: Ints = np.zeros(n * channels, np.int64)
     if made:
         places: dict[tuple[Any, ...], int] = {}
         number = np.array([places.setdefault(row, len(places)) for row in frame.rows()], np.int64)

@@ -14,16 +14,16 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forecaster.errors import DataError, nearest
+from forecaster.panel.arrays import Floats
 from forecaster.panel.calendar import DAY, MONTHS, Calendar, Times
 from forecaster.panel.findings import did_you_mean
 from forecaster.panel.frames import Table
 from forecaster.panel.schema import Names, holiday_columns
 
 
-def count_holidays(calendar: Calendar, time: Times, country: str) -> NDArray[np.float64]:
+def count_holidays(calendar: Calendar, time: Times, country: str) -> Floats:
     """Returns how many public holidays fall in the steps that begin at `time`: float64 [n]."""
     if not len(time):
         return np.zeros(0)

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from forecaster.errors import DataError
+from forecaster.panel.arrays import Bools
 from forecaster.panel.calendar import (
     DAY,
     FIXED,
@@ -105,7 +105,7 @@ def check_not_finer(calendar: Calendar, parts: Parts) -> None:
         )
 
 
-def _inside(rows: int, indptr: Times) -> NDArray[np.bool_]:
+def _inside(rows: int, indptr: Times) -> Bools:
     """Returns whether a row and the next are of one series: bool [row - 1]."""
     inside = np.ones(max(rows - 1, 0), bool)
     starts = indptr[1:-1]
@@ -190,7 +190,7 @@ def _open_steps(gaps: Times, mode: int, parts: Parts, time_zone: str | None) -> 
     return [*found, *["1b"] * (skips and apart == 1 and not weekdays[5:].any())]
 
 
-def _ranges(chosen: NDArray[np.bool_], names: Sequence[str]) -> list[str]:
+def _ranges(chosen: Bools, names: Sequence[str]) -> list[str]:
     """Returns names as ranges; none where all are chosen."""
     places = np.flatnonzero(chosen)
     runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)

@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from forecaster.errors import ConfigError
-from forecaster.panel.arrays import Ints
+from forecaster.panel.arrays import Array, Bools, Ints
 from forecaster.panel.panel import MISSING, Panel
 from forecaster.panel.schema import Names, Schema
 
@@ -76,7 +75,7 @@ class Change:
                 f"{', '.join(words)}"
             )
 
-    def of(self, values: NDArray[Any]) -> NDArray[Any]:
+    def of(self, values: Array) -> Array:
         """Returns other numbers, or words, in the place of some."""
         if self.sign:
             amount = self.amount if values.dtype == object else self.number
@@ -151,7 +150,7 @@ def changed(panel: Panel, rows: Ints, changes: Sequence[Change]) -> Panel:
     return panel
 
 
-def _codes(panel: Panel, name: str, words: NDArray[Any], change: Change) -> list[int]:
+def _codes(panel: Panel, name: str, words: Array, change: Change) -> list[int]:
     """Returns the code of each word of a category; none = missing."""
     code = {word: number for number, word in enumerate(panel.schema.categories[name], start=1)}
     unknown = sorted({str(word) for word in words if word is not None} - {*code})
@@ -238,7 +237,7 @@ def by_scenario(frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(parts).select(columns)[order]
 
 
-def _values(panel: Panel, name: str, rows: Ints) -> NDArray[Any]:
+def _values(panel: Panel, name: str, rows: Ints) -> Array:
     """Returns numbers, or words, in rows [N, L]; none where there is no row."""
     cells, column = _cells(panel, name)
     if name not in panel.schema.categorical:
@@ -246,17 +245,17 @@ def _values(panel: Panel, name: str, rows: Ints) -> NDArray[Any]:
     return _words(panel, name)[np.where(rows < 0, MISSING, cells[rows, column]) - 1]
 
 
-def _words(panel: Panel, name: str) -> NDArray[Any]:
+def _words(panel: Panel, name: str) -> Array:
     """Returns the word of each code less 1; of 0 and MISSING, from the end, none."""
     return np.array([*panel.schema.categories[name], None, None], object)
 
 
-def _cells(panel: Panel, name: str) -> tuple[NDArray[Any], int]:
+def _cells(panel: Panel, name: str) -> tuple[Array, int]:
     """Returns the array that holds a column, and its place there."""
     if name in panel.schema.categorical:
         return panel.codes, panel.schema.code_columns.index(name)
     return panel.values, panel.schema.columns.index(name)
 
 
-def _is_missing(cells: NDArray[Any]) -> NDArray[np.bool_]:
+def _is_missing(cells: Array) -> Bools:
     return np.isnan(cells) if cells.dtype == np.float64 else cells == MISSING

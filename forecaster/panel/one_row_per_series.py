@@ -95,14 +95,14 @@ def to_long(
     return table, data.model_copy(update=roles)
 
 
-def rows_reasons(time: str | None, series: tuple[str, ...], target: tuple[str, ...]) -> dict[str, str]:
+def rows_reasons(time: str | None, series: Names, target: Names) -> dict[str, str]:
     """Returns the reasons for the roles of the columns that `to_long` makes."""
     reasons = dict.fromkeys(series, "names a row, which is a whole series")
     reasons |= dict.fromkeys(target, "the values of every row")
     return reasons if time is None else reasons | {time: "the names of the value columns"}
 
 
-def _front(frame: pl.DataFrame, declared: tuple[str, ...]) -> list[str]:
+def _front(frame: pl.DataFrame, declared: Names) -> list[str]:
     """Returns the declared columns and the columns of text before the first other one."""
     rest = [column for column in frame if column.name not in declared]
     others = (k for k, c in enumerate(rest) if c.dtype not in TEXT or c.null_count() == len(c))
@@ -110,7 +110,7 @@ def _front(frame: pl.DataFrame, declared: tuple[str, ...]) -> list[str]:
     return [name for name in frame.columns if name in declared or name in text]
 
 
-def _check_unique_series(table: Table, series: tuple[str, ...]) -> None:
+def _check_unique_series(table: Table, series: Names) -> None:
     keys = table.frame.select(series)
     repeated = keys.is_duplicated().arg_true().to_list()
     if repeated:

@@ -15,9 +15,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from forecaster.panel.arrays import Bools, Ints
+
 Numbers = NDArray[np.uint32]
-Bools = NDArray[np.bool_]
 
 _BITS = 63
 """Of an int64 that is not negative."""

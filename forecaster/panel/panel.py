@@ -21,16 +21,15 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from forecaster.arguments import SeriesName
 from forecaster.errors import DataError, natural, nearest
-from forecaster.panel.arrays import PART_CELLS, Ints, add_to, resized
+from forecaster.panel.arrays import PART_CELLS, Bools, Codes, Floats, Ints, add_to, resized
 from forecaster.panel.calendar import DAY, Calendar, closed_days
 from forecaster.panel.findings import Faults, Finding
 from forecaster.panel.frames import Original
 from forecaster.panel.holidays import count_holidays
-from forecaster.panel.schema import Schema
+from forecaster.panel.schema import Names, Schema
 from forecaster.panel.timestamps import split_times, write_times
 
 NO_TIME = -(2**63)
@@ -51,17 +50,17 @@ class Panel:
     calendar: Calendar
     keys: pl.DataFrame
     """Key columns in the caller's names and dtypes, one row per series; none for a single series."""
-    values: NDArray[np.float64]
+    values: Floats
     """float64 [row, column], data units; NaN = missing."""
-    codes: NDArray[np.int32]
+    codes: Codes
     """int32 [row, code column]; 0 = unknown, MISSING = an empty cell."""
     time: Ints
     """int64 [row]: microseconds since 1970, or integer steps."""
     indptr: Ints
     """int64 [series + 1]: first row of each series, then the number of rows."""
-    static: NDArray[np.float64]
+    static: Floats
     """float64 [series, static number]; NaN = missing."""
-    static_codes: NDArray[np.int32]
+    static_codes: Codes
     """int32 [series, static category]; 0 = unknown, MISSING = an empty cell."""
     kind: str
     """Kind of the caller's table: "polars", "pandas", "pyarrow" or "file"."""
@@ -71,9 +70,9 @@ class Panel:
     """What the caller's pandas frame looks like; dtypes of ids and times alone."""
     notes: tuple[Finding, ...] = ()
     """Findings on the tables, made while they were read and became arrays."""
-    unmet: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unmet: Mapping[str, Names] = field(default_factory=dict)
     """By column, the categories with code 0: the model's lack them."""
-    members: NDArray[np.bool_] | None = None
+    members: Bools | None = None
     """bool [series, channel]: the channels that each series has, where groups of series became series;
     None = all."""
     n_new: int = 0
@@ -93,7 +92,7 @@ class Panel:
         return len(self.indptr) - 1
 
     @cached_property
-    def owner(self) -> NDArray[np.int64]:
+    def owner(self) -> Ints:
         """The series of each row: int64 [row]."""
         return np.repeat(np.arange(self.n_series), np.diff(self.indptr))
 
@@ -108,11 +107,11 @@ class Panel:
         return len(self.schema.target)
 
     @property
-    def present(self) -> NDArray[np.bool_]:
+    def present(self) -> Bools:
         """bool [series, channel]: whether a series has the channel, and so rows in results."""
         return np.ones((self.n_series, self.n_channels), bool) if self.members is None else self.members
 
-    def lacks(self, names: Sequence[str]) -> NDArray[np.bool_]:
+    def lacks(self, names: Sequence[str]) -> Bools:
         """Returns bool [series, name]: whether a column is of a channel that the series lacks."""
         every = np.hstack([~self.present, np.zeros((self.n_series, 1), bool)])
         return every[:, [self.schema.channel_of.get(name, -1) for name in names]]
@@ -280,7 +279,7 @@ class Panel:
         return ends
 
     @cached_property
-    def closed(self) -> NDArray[np.bool_]:
+    def closed(self) -> Bools:
         """bool [series, 7]: weekdays of open days, from Monday on, on which a series hardly ever has a value."""
         closed = np.zeros((self.n_series, 7), bool)
         if not self.regular or self.calendar.unit != "b":
@@ -300,7 +299,7 @@ class Panel:
         days = self.calendar.wall_clock(np.where(time == NO_TIME, 0, time)) // DAY
         return np.asarray((days + 3) % 7)
 
-    def closed_at(self, series: Ints, time: Ints) -> NDArray[np.bool_]:
+    def closed_at(self, series: Ints, time: Ints) -> Bools:
         """bool [n, H]: whether series [n] are closed at times [n, H]."""
         return self.closed[series[:, None], self._weekday(time)]
 

@@ -14,11 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forecaster.panel.arrays import Floats, Ints
 from forecaster.panel.calendar import DAY, MONTHS, Calendar
-
-Floats = NDArray[np.float64]
 
 _SIGNALS = 64
 _ROWS = 4096
@@ -40,7 +38,7 @@ class Period:
     """Of the sampled series that show it by themselves."""
 
 
-def find_periods(values: NDArray[np.float64], indptr: NDArray[np.int64]) -> tuple[Period, ...]:
+def find_periods(values: Floats, indptr: Ints) -> tuple[Period, ...]:
     """Returns the periods of series, the strongest first; none where nothing repeats.
 
     Args:
@@ -94,7 +92,7 @@ def period_words(found: Sequence[Period], calendar: Calendar, of: str) -> str:
     return ", ".join(f"{count:.5g} steps{share}" for count, share in zip(steps, shares, strict=True))
 
 
-def _sample(values: NDArray[np.float64], indptr: NDArray[np.int64]) -> Floats:
+def _sample(values: Floats, indptr: Ints) -> Floats:
     """Returns signals of equal length [s, t]: the last rows, with as many cells as possible."""
     length = np.minimum(np.diff(indptr), _ROWS)
     longest = np.sort(length)[::-1]

@@ -16,10 +16,11 @@ import numpy as np
 import polars as pl
 import polars.selectors as cs
 
+from forecaster.panel.arrays import Ints
 from forecaster.panel.findings import fault, listing
 from forecaster.panel.frames import TEXT
 from forecaster.panel.order import find_order
-from forecaster.panel.rows import SERIES, TIME, Ints, Rows
+from forecaster.panel.rows import SERIES, TIME, Rows
 from forecaster.panel.schema import Names, Pivot, Schema
 
 MOST_CHANNELS = 50

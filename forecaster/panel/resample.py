@@ -15,16 +15,13 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import polars.selectors as cs
-from numpy.typing import NDArray
 
 from forecaster.config import DataConfig
 from forecaster.errors import ConfigError, DataError
+from forecaster.panel.arrays import Bools, Ints
 from forecaster.panel.calendar import DAY, FIXED, MONTHS, RARE, Calendar, parse_freq
 from forecaster.panel.findings import Finding, Severity
 from forecaster.panel.rows import SERIES, TIME, Rows, series_name
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 _PERIOD = _BEGIN, _END, _STAMP = "\0begin", "\0end", "\0stamp"
 _LEAST = {"sum": 0.9, "mean": 0.5, "max": 0.5}

@@ -358,7 +358,7 @@ def comparable_times(table: Table, time: str, data: DataConfig) -> tuple[Table, 
 
 def find_series(
     table: Table, time: str | None, taken: set[str], times: pl.Series | None, pool: _Columns
-) -> tuple[tuple[str, ...], str, Order | None]:
+) -> tuple[Names, str, Order | None]:
     """Returns the smallest set of columns that makes (series, time) unique, the reason, and the order.
 
     Text columns are tried before integers, names such as store_id before others, and single columns
@@ -384,7 +384,7 @@ def find_series(
     candidates = list(dict.fromkeys((*named, *text, *integers)))
     candidates = [name for name in candidates if _repeats(frame[name])][:8]
     # A few rows that repeat are duplicates to be reported; a further key would only hide them.
-    nearly: tuple[str, ...] = ()
+    nearly: Names = ()
     for size in (1, 2, 3):
         for chosen in itertools.combinations(candidates, size):
             keys = tuple(name for name in frame.columns if name in chosen)
@@ -405,7 +405,7 @@ def find_series(
 
 
 def repeated_rows(
-    table: Table, times: pl.Series | None, keys: tuple[str, ...], time: str
+    table: Table, times: pl.Series | None, keys: Names, time: str
 ) -> tuple[int, Order | None]:
     """Returns how many rows have the keys and the time of another, and the rows' order if found.
 

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 import polars.selectors as cs
-from numpy.typing import NDArray
 
 from forecaster.config import DataConfig
 from forecaster.errors import number_of
+from forecaster.panel.arrays import Bools, Ints
 from forecaster.panel.findings import (
     Faults,
     Finding,
@@ -45,8 +45,6 @@ from forecaster.panel.timestamps import (
     write_times,
 )
 
-Ints = NDArray[np.int64]
-
 # No table has columns of these names.
 SERIES, TIME, _ROW = "\0series", "\0time", "\0row"
 _AT = [SERIES, TIME]
@@ -67,7 +65,7 @@ class Rows:
     """With the facts of the time column filled in."""
     notes: tuple[Finding, ...] = ()
     """Findings so far; errors too, so that all faults of rows are reported at once."""
-    members: NDArray[np.bool_] | None = None
+    members: Bools | None = None
     """As `Panel.members`."""
     n_new: int = 0
     """As `Panel.n_new`."""

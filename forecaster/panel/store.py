@@ -24,12 +24,12 @@ from typing import Any, BinaryIO, TypeGuard
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from forecaster.config import COLUMN_LISTS, DataConfig
 from forecaster.errors import DataError
 from forecaster.files import atomic_folder
+from forecaster.panel.arrays import Array
 from forecaster.panel.calendar import Calendar, parse_freq
 from forecaster.panel.categories import recoded
 from forecaster.panel.findings import Finding, refuse_errors
@@ -65,7 +65,7 @@ class StoreWriter:
         self.folder, self._files = folder, files
         self._first: Panel | None = None
         self._rows = 0
-        self._small: dict[str, list[NDArray[Any]]] = {name: [] for name in ("indptr", *_SERIES)}
+        self._small: dict[str, list[Array]] = {name: [] for name in ("indptr", *_SERIES)}
         self._keys: list[pl.DataFrame] = []
 
     def append(self, panel: Panel) -> None:
@@ -191,7 +191,7 @@ def read_card(folder: Path) -> dict[str, Any]:
     return dict(card)
 
 
-def _header(array: NDArray[Any], rows: int) -> bytes:
+def _header(array: Array, rows: int) -> bytes:
     """Returns the .npy header of an array of so many rows; its own length is always the same."""
     header = io.BytesIO()
     facts = np.lib.format.header_data_from_array_1_0(array[:0])
@@ -199,11 +199,11 @@ def _header(array: NDArray[Any], rows: int) -> bytes:
     return header.getvalue()
 
 
-def _mapped(path: Path) -> NDArray[Any]:
+def _mapped(path: Path) -> Array:
     return np.load(path, mmap_mode="r")
 
 
-def _check_arrays(panel: Panel, observed_ends: NDArray[Any]) -> None:
+def _check_arrays(panel: Panel, observed_ends: Array) -> None:
     """Raises ValueError where arrays do not fit each other or their schema."""
     schema, indptr, calendar = panel.schema, panel.indptr, panel.calendar
     if (calendar.freq, calendar.time_zone) != (schema.freq, schema.time_zone):

@@ -17,11 +17,10 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from forecaster.errors import ConfigError, DataError
-from forecaster.panel.arrays import Ints
+from forecaster.panel.arrays import Bools, Codes, Floats, Ints
 from forecaster.panel.findings import Finding, check_paths, did_you_mean, listing, refuse_errors
 from forecaster.panel.frames import missing_columns, read_table
 from forecaster.panel.groups import check_alike, check_results, static_of
@@ -67,9 +66,7 @@ class HierarchyRequest:
         """Returns the hierarchy of a panel; raises as `tree_of`."""
         return tree_of(panel, self.spec)
 
-    def check(
-        self, panel: Panel, findings: Sequence[Finding], cutoffs: NDArray[np.int64] | None = None
-    ) -> None:
+    def check(self, panel: Panel, findings: Sequence[Finding], cutoffs: Ints | None = None) -> None:
         """Raises as `tree`, and a DataError where series have unlike steps or cutoffs; None = they are common."""
         self.tree(panel)
         check_alike(panel, findings, "--hierarchy")
@@ -81,7 +78,7 @@ def _is_file(text: str) -> bool:
     return Path(text).suffix.lower() in _FILES or Path(text).is_file()
 
 
-def common_cutoff(panel: Panel, cutoffs: NDArray[np.int64]) -> int:
+def common_cutoff(panel: Panel, cutoffs: Ints) -> int:
     """Returns the time of the cutoff of all series with one.
 
     Raises:
@@ -163,7 +160,7 @@ def tree_of(panel: Panel, spec: Nests | object) -> Tree:
 def _tree(frame: pl.DataFrame, nests: Nests, keys: Sequence[str]) -> Tree:
     """The nodes over a row per series."""
     n, finest = frame.height, tuple(len(nest) for nest in nests)
-    parts, levels, rows = list[pl.DataFrame](), list[str](), list[NDArray[np.int64]]()
+    parts, levels, rows = list[pl.DataFrame](), list[str](), list[Ints]()
     leaf = " × ".join(keys)
     for depths in sorted(product(*(range(most + 1) for most in finest)), key=sum):
         names = [name for nest, depth in zip(nests, depths, strict=True) for name in nest[:depth]]
@@ -350,8 +347,8 @@ def _grid(panel: Panel) -> Ints:
 
 
 def _added(
-    panel: Panel, tree: Tree, grid: Ints, values: NDArray[np.float64], hold: bool = False
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    panel: Panel, tree: Tree, grid: Ints, values: Floats, hold: bool = False
+) -> tuple[Floats, Floats, Floats]:
     """Returns [R, T] sums of values [row], of how many series they are, and how many have begun.
 
     `hold`: a gap counts as the value before it.
@@ -373,9 +370,7 @@ def _added(
     return total, seen, begun
 
 
-def _most_frequent(
-    codes: NDArray[np.int32], counted: Callable[[NDArray[np.bool_]], NDArray[np.float64]]
-) -> Any:
+def _most_frequent(codes: Codes, counted: Callable[[Bools], Floats]) -> Any:
     """The most frequent code per node; `counted` = how often chosen entries are in each."""
     best: Any = MISSING
     most: Any = 0.0
