@@ -325,7 +325,8 @@ def panel_of(
     """
     panel, faults = _arrays(rows, calendar, name, kind), Faults()
     _check_finite(panel, faults)
-    panel = _without_lead_in(panel)
+    if panel.schema.label is None:  # else each row has a class
+        panel = panel.without_lead_in()
     with faults:
         if rows.schema.regular:
             panel = _on_grid(panel, sparse=sparse)
@@ -385,14 +386,6 @@ def _codes(
     return codes, unmet
 
 
-def _without_lead_in(panel: Panel) -> Panel:
-    """Drops the rows before a series' first observed target: nothing can be learned from them."""
-    if panel.schema.label is not None:  # each row has a class
-        return panel
-    first = panel.first_observed
-    return panel.cut(np.where(first < 0, panel.indptr[:-1], first), panel.indptr[1:])
-
-
 def _check_finite(panel: Panel, faults: Faults) -> None:
     """Gathers a fault per column that holds an infinite value."""
     for values, names, per_row in (
@@ -444,7 +437,7 @@ def _on_grid(panel: Panel, *, sparse: bool) -> Panel:
         return panel
     if not sparse:
         check_density(panel.name, panel.calendar.freq, total, panel.n_rows)
-    indptr = np.concatenate(([0], np.cumsum(spans))).astype(np.int64)
+    indptr = np.append(0, np.cumsum(spans))
     values = np.full((total, panel.values.shape[1]), np.nan)
     codes = np.full((total, panel.codes.shape[1]), MISSING, np.int32)
     row = place + np.repeat(indptr[:-1], length)

@@ -15,6 +15,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -33,7 +34,7 @@ _OPEN = ("h", "min", "b")
 """Units of which a freq may name the days and hours that have rows."""
 RARE = 0.05
 """Share of its steps, or of those at a weekday or hour, below which a series is hardly ever observed."""
-LEAST_CYCLES, ODDS = 2.5, 7.0
+_LEAST_CYCLES, _ODDS = 2.5, 7.0
 """Weeks without rows on a day, or days without one at an hour, that show it closed, and the logarithm of the odds
 against chance."""
 _JITTER = 0.3
@@ -114,10 +115,13 @@ def closed_days(counts: Times, weeks: Floats) -> Bools:
     closed = counts < RARE * counts.max(axis=1, keepdims=True)
     days = (~closed).sum(axis=1)
     filled = counts.sum(axis=1) / np.maximum(days * weeks, 1)
-    proven = (
-        (days > 1) & (weeks >= LEAST_CYCLES) & (-np.log1p(-np.minimum(filled, 0.99)) * weeks >= ODDS)
-    )
+    proven = (days > 1) & proves_closed(filled, weeks)
     return np.asarray(closed & proven[:, None])
+
+
+def proves_closed(filled: Any, cycles: Any) -> Any:
+    """Returns whether cycles without rows at a place are no chance, where `filled` of the others have one."""
+    return (cycles >= _LEAST_CYCLES) & (-np.log1p(-np.minimum(filled, 0.99)) * cycles >= _ODDS)
 
 
 def _places(parts: Sequence[str], names: Sequence[str]) -> list[int]:

@@ -72,11 +72,9 @@ _FOREIGN = (
     (b"BZh", "a bzip2 archive", "unpack it, or pack it with gzip"),
     (b"\xfd7zXZ", "an xz archive", "unpack it, or pack it with gzip"),
     (b"\xd0\xcf\x11\xe0", "an old workbook", "save the sheet as CSV"),
-    (b"<!", "a web page", "pass the address of the file itself"),
-    (b"<html", "a web page", "pass the address of the file itself"),
+    ((b"<!", b"<html"), "a web page", "pass the address of the file itself"),
     (b"<?xml", "XML", "write it as CSV or Parquet"),
-    (b'{"', "JSON", "write it as CSV or Parquet"),
-    (b"[{", "JSON", "write it as CSV or Parquet"),
+    ((b'{"', b"[{"), "JSON", "write it as CSV or Parquet"),
 )
 _BAD_FRAME = (ValueError, TypeError, NotImplementedError, pl.exceptions.PolarsError)
 _PANIC = pl.exceptions.PanicException

@@ -19,15 +19,14 @@ from forecaster.panel.arrays import Bools
 from forecaster.panel.calendar import (
     DAY,
     FIXED,
-    LEAST_CYCLES,
     MONTHS,
-    ODDS,
     RARE,
     WEEKDAYS,
     Calendar,
     Times,
     clocks,
     closed_days,
+    proves_closed,
 )
 from forecaster.panel.findings import fault
 
@@ -184,8 +183,7 @@ def _open_steps(gaps: Times, mode: int, parts: Parts, time_zone: str | None) -> 
     for names, cycle in (([*days, *hours], 7 * DAY if days else DAY), (hours, DAY), (days, 7 * DAY)):
         freq = "-".join([step, *names]).replace("1b-mon..fri", "1b")
         filled = _filled(Calendar(freq, time_zone, False), parts) if names else 0.0
-        odds = -np.log1p(-min(filled, 0.99)) * longest / cycle
-        if odds >= ODDS and longest >= LEAST_CYCLES * cycle:
+        if proves_closed(filled, longest / cycle):
             found.append(freq)
     return [*found, *["1b"] * (skips and apart == 1 and not weekdays[5:].any())]
 

@@ -371,10 +371,15 @@ class Panel:
             added: empty rows without a time that follow; one for all series, or int64 [series].
         """
         length = end - begin
-        indptr = np.concatenate(([0], np.cumsum(length + added))).astype(np.int64)
+        indptr = np.append(0, np.cumsum(length + added))
         if (begin == self.indptr[:-1]).all() and (indptr == self.indptr).all():
             return self
         return self._resized(begin, length, indptr)
+
+    def without_lead_in(self) -> Panel:
+        """Returns the panel without the rows before a series' first observed target."""
+        first = self.first_observed
+        return self.cut(np.where(first < 0, self.indptr[:-1], first), self.indptr[1:])
 
     def rows_until(self, time: int | Ints, series: Ints | None = None) -> Ints:
         """Returns the first row after a time of each series, or of those named; else the row after its last."""

@@ -303,13 +303,8 @@ def _is_clock(column: pl.Series) -> bool:
 
 
 def _declared(data: DataConfig) -> set[str]:
-    return {
-        *data.known,
-        *(data.target or ()),
-        *(data.past or ()),
-        *(data.static or ()),
-        *(data.categorical or ()),
-    }
+    roles = ("target", "known", "past", "static", "categorical")
+    return {name for role in roles for name in getattr(data, role) or ()}
 
 
 def _time_facts(table: Table, time: str | None, data: DataConfig) -> tuple[bool, str | None]:

@@ -58,7 +58,7 @@ _DIGITS = (
     _DAY + r"(?P<H>[01]\d|2[0-3])(?P<M>[0-5]\d)(?P<S>[0-5]\d)?",
     r"(?P<Y>(?:1[89]|2[01])\d\d)(?P<m>0[1-9]|1[0-2])?",
 )
-_CLOCKED = ("%0/", "%1/", "%H", "%-H", "%I", "%-I", "%T", "%R", "%k", "%l")
+_CLOCKED = re.compile("%([01]/|-?[HI]|[TRkl])")
 _CHANGING = ("Europe/Berlin", "Europe/London", "Europe/Athens", "America/New_York", "Australia/Sydney")
 """Zones of different changes of clocks."""
 _COMPOSED = {"%F": "%Y-%m-%d", "%T": "%H:%M:%S", "%R": "%H:%M", "%D": "%m/%d/%y", "%h": "%b"}
@@ -386,7 +386,7 @@ def is_unusual(time_format: str) -> bool:
 
 def has_clock(time_format: str) -> bool:
     """Whether a format has a time of day."""
-    return time_format in EPOCHS or any(part in time_format for part in _CLOCKED)
+    return time_format in EPOCHS or _CLOCKED.search(time_format) is not None
 
 
 def write_times(stamps: pl.Series, time_format: str) -> pl.Series:
@@ -531,10 +531,12 @@ def _of_years(years: pl.Series, parts: int) -> pl.Series:
     if parts == 52:  # of seven days each: a year has one or two more
         days = (counts - 52 * _YEAR_0) * 7 + _WEEK_0
         return days.cast(pl.Int32).cast(pl.Date).cast(pl.Datetime("us"))
-    month = counts * 12 // parts
-    return (
-        month.to_frame("m").select(pl.datetime(pl.col("m") // 12, pl.col("m") % 12 + 1, 1)).to_series()
-    )
+    return _first_days(counts * 12 // parts)
+
+
+def _first_days(months: pl.Series) -> pl.Series:
+    """Returns months, counted from the year 0, as their first day."""
+    return pl.select(pl.datetime(months // 12, months % 12 + 1, 1)).to_series()
 
 
 def decimal_years(column: pl.Series) -> str | None:
@@ -558,19 +560,16 @@ def _quarters(column: pl.Series, time_format: str) -> pl.Series:
     parts = column.str.extract_groups(f"(?i)^{shape}$").struct.unnest().cast(pl.Int32)
     if set(parts.columns) != {"year", "quarter"}:
         return pl.Series(column.name, [None], pl.Datetime("us")).new_from_index(0, len(column))
-    if "%y" in time_format:
-        parts = parts.with_columns(pl.col("year") + 2000)
-    first = pl.datetime("year", pl.col("quarter") * 3 - 2, 1, time_unit="us")
-    return parts.select(first.alias(column.name)).to_series()
+    years = parts["year"] + 2000 * ("%y" in time_format)
+    return _first_days(years * 12 + parts["quarter"] * 3 - 3).alias(column.name)
 
 
 def _with_one_offset(time_format: str, column: pl.Series) -> str:
     """Returns the format with the offset itself where the whole column has only one."""
     if not time_format.endswith("%:z"):
         return time_format
-    offsets = column.str.extract(r"([+-]\d{2}:?\d{2})$").unique()
-    one = offsets[0] if len(offsets) == 1 else None
-    return time_format if one is None else time_format.removesuffix("%:z") + one
+    offsets = column.str.extract(OFFSETS).unique()
+    return time_format if len(offsets) > 1 else time_format.removesuffix("%:z") + offsets[0]
 
 
 def _minutes(offset: re.Match[str], *, back: bool = False) -> str:

@@ -315,8 +315,7 @@ def summed(panel: Panel, tree: Tree) -> Panel:
         static_codes=static_codes,
         n_new=0,
     )
-    first = whole.first_observed
-    return whole.cut(np.where(first < 0, whole.indptr[:-1], first), whole.indptr[1:])
+    return whole.without_lead_in()
 
 
 def stacked(above: Panel, below: Panel, keys: pl.DataFrame) -> Panel:
