@@ -63,7 +63,7 @@ from forecaster.panel.store import (
     write_store,
     writing,
 )
-from forecaster.panel.timestamps import parse_times
+from forecaster.panel.timestamps import TimeParts, parse_times
 
 WHOLE = 1 << 22
 """Cells up to which a table is read whole."""
@@ -90,7 +90,7 @@ class _Scan:
     name: str
     n_rows: int
     notes: tuple[Finding, ...]
-    time_parts: dict[str, tuple[str, str]]
+    time_parts: TimeParts
     """As those of a schema."""
 
 

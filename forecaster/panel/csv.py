@@ -48,6 +48,8 @@ _HEAD = 1 << 18
 _BLOCK = 1 << 20
 _DELIMITERS = (",", ";", "\t", "|")
 _Read = TypeVar("_Read")
+Content = Path | bytes
+"""A plain file, or the bytes of one."""
 _VALUE = re.compile(r"^ *[\d.,:/+\-'TZ ]*\d[\d.,:/+\-'TZ ]*(?:[eE][+-]?\d+)? *$")
 
 
@@ -68,11 +70,11 @@ class Dialect:
     """The first rows as text, columns numbered."""
 
 
-def read_csv(content: Path | bytes, name: str, data: DataConfig, decimals: Decimals) -> Parsed:
+def read_csv(content: Content, name: str, data: DataConfig, decimals: Decimals) -> Parsed:
     """Returns the rows of a delimited file.
 
     Args:
-        content: a plain file, or the bytes of one.
+        content: of the file.
         name: of the file, for messages.
         data: encoding and delimiter where they are declared; in layout "rows" rows may be short.
         decimals: marks that are known.
@@ -84,7 +86,7 @@ def read_csv(content: Path | bytes, name: str, data: DataConfig, decimals: Decim
     return parsed._replace(notes=[*notes, *parsed.notes])
 
 
-def _parsed(content: Path | bytes, name: str, data: DataConfig, decimals: Decimals) -> Parsed:
+def _parsed(content: Content, name: str, data: DataConfig, decimals: Decimals) -> Parsed:
     dialect, notes = _opened(content, name, data, decimals), list[Finding]()
     usual = "\t" if re.search(r"\.(tsv|tab)(\.\w+)?$", name.lower()) else ","
     if dialect.separator != usual and data.delimiter is None:
@@ -100,12 +102,10 @@ def _parsed(content: Path | bytes, name: str, data: DataConfig, decimals: Decima
     return Parsed(frame, marks, [*notes, *more, *blank, *named])
 
 
-def read_text(
-    content: Path | bytes, name: str, data: DataConfig, columns: Collection[str]
-) -> pl.DataFrame:
+def read_text(content: Content, name: str, data: DataConfig, columns: Collection[str]) -> pl.DataFrame:
     """Returns some columns of a delimited file as text."""
 
-    def read(utf8: Path | bytes) -> pl.DataFrame:
+    def read(utf8: Content) -> pl.DataFrame:
         dialect = _opened(utf8, name, data, Decimals())
         names = _header_names(dialect, len(dialect.header), name)
         places = [k for k, one in enumerate(names) if one in columns or one.startswith(_UNNAMED)]
@@ -117,7 +117,7 @@ def read_text(
 
 
 def _in_utf8(
-    content: Path | bytes, name: str, data: DataConfig, read: Callable[[Path | bytes], _Read]
+    content: Content, name: str, data: DataConfig, read: Callable[[Content], _Read]
 ) -> tuple[_Read, list[Finding]]:
     """Returns what `read` makes of a text, and a note where another encoding than UTF-8 was found.
 
@@ -139,7 +139,7 @@ def _in_utf8(
     return read(utf8), [] if data.encoding else [encoding_note(utf8, encoding)]
 
 
-def _opened(content: Path | bytes, name: str, data: DataConfig, decimals: Decimals) -> Dialect:
+def _opened(content: Content, name: str, data: DataConfig, decimals: Decimals) -> Dialect:
     head = first_bytes(content, _HEAD)
     # A character cut off at the end of the first bytes is not a fault.
     lines = codecs.getincrementaldecoder("utf-8-sig")().decode(head, final=len(head) < _HEAD)
@@ -165,7 +165,7 @@ def check_names(names: Iterable[str], where: str) -> None:
         raise fault("names", text, "rename: * and ^...$ are patterns that stand for several columns")
 
 
-def first_bytes(content: Path | bytes, count: int) -> bytes:
+def first_bytes(content: Content, count: int) -> bytes:
     """Returns the first bytes of a file, `count` at most."""
     return _bytes(content)[:count].tobytes()
 
@@ -283,9 +283,7 @@ def _options(dialect: Dialect) -> dict[str, Any]:
     }
 
 
-def _read(
-    content: Path | bytes, name: str, dialect: Dialect, decimals: Decimals, text: set[str]
-) -> Parsed:
+def _read(content: Content, name: str, dialect: Dialect, decimals: Decimals, text: set[str]) -> Parsed:
     """Returns the rows with numbers as numbers.
 
     polars reads what it recognises as numbers in the decimal mark of the sample; `as_numbers` decides
@@ -400,7 +398,7 @@ def _with_names(frame: pl.DataFrame, names: Sequence[str]) -> tuple[pl.DataFrame
 # Faults
 
 
-def field_counts(content: Path | bytes, separator: str, eol: str = "\n") -> Ints:
+def field_counts(content: Content, separator: str, eol: str = "\n") -> Ints:
     """Returns the number of fields of every row, header included; a blank line has 0."""
     file = io.BytesIO(content) if isinstance(content, bytes) else content.open("rb")
     limit = csv.field_size_limit(sys.maxsize)
@@ -412,7 +410,7 @@ def field_counts(content: Path | bytes, separator: str, eol: str = "\n") -> Ints
         csv.field_size_limit(limit)
 
 
-def _check_even(content: Path | bytes, name: str, dialect: Dialect, *, short_too: bool = True) -> None:
+def _check_even(content: Content, name: str, dialect: Dialect, *, short_too: bool = True) -> None:
     """Raises a DataError for the first row without the header's number of fields, blank lines aside.
 
     Args:
@@ -442,7 +440,7 @@ def _count(data: NDArray[np.uint8], mark: str) -> int:
     return sum(int(np.count_nonzero(data[k : k + _BLOCK] == ord(mark))) for k in starts)
 
 
-def _bytes(content: Path | bytes) -> NDArray[np.uint8]:
+def _bytes(content: Content) -> NDArray[np.uint8]:
     if isinstance(content, bytes):
         return np.frombuffer(content, np.uint8)
     empty = not content.stat().st_size

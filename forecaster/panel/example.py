@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,8 @@ import polars as pl
 from forecaster.panel.schema import Schema
 from forecaster.panel.timestamps import split_times, write_times
 
-_START = datetime(2024, 1, 31)  # a month's end, so that steps of month ends are what they are called
+# A month's end, so that steps of month ends are what they are called.
+_START = int(np.datetime64("2024-01-31", "us").astype(np.int64))
 
 
 def example_table(schema: Schema, history: int, horizon: int) -> pl.DataFrame:
@@ -47,8 +47,7 @@ def _times(schema: Schema, rows: int) -> dict[str, Any]:
     if schema.time_dtype == "integer":
         return {name: list(range(1, rows + 1))}
     calendar = schema.calendar
-    start = int(pl.Series([_START]).cast(pl.Datetime("us")).cast(pl.Int64)[0])
-    times = calendar.shift(start, np.arange(rows))
+    times = calendar.shift(_START, np.arange(rows))
     stamps = pl.Series(times).cast(pl.Datetime("us", schema.time_zone))
     if schema.time_parts:
         parts = split_times(stamps, schema.time_parts, schema.time_format)

@@ -27,7 +27,7 @@ import polars as pl
 
 from forecaster.config import DataConfig
 from forecaster.errors import DataError, natural
-from forecaster.panel.csv import check_names, first_bytes, read_csv, read_text
+from forecaster.panel.csv import Content, check_names, first_bytes, read_csv, read_text
 from forecaster.panel.findings import (
     Faults,
     Finding,
@@ -45,6 +45,7 @@ from forecaster.panel.timestamps import (
     OFFSETS,
     PARTS,
     SLOT,
+    TimeParts,
     WrittenTimes,
     is_unusual,
     parse_times,
@@ -121,8 +122,8 @@ class Table:
     """Each row's number in the table that this one is a part of; None = it is whole."""
     times: WrittenTimes | None = None
     """How the column of times was written, once it is parsed; None = not parsed."""
-    time_parts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Part and dtype of each column that was joined to the column of times."""
+    time_parts: TimeParts = field(default_factory=dict)
+    """Of the column of times."""
     text: Callable[[Collection[str]], pl.DataFrame] | None = None
     """Reads columns again as text; None = the table is not from CSV."""
     marks: Mapping[str, str] = field(default_factory=dict)
@@ -198,7 +199,7 @@ class Table:
         return (Finding("note", "zones", found, advice, where=where, count=len(others)),)
 
 
-def join_times(frame: Frame, time: str | None, where: str) -> tuple[Frame, dict[str, tuple[str, str]]]:
+def join_times(frame: Frame, time: str | None, where: str) -> tuple[Frame, TimeParts]:
     """Returns rows with the columns of a time's parts as one column of text, and part and dtype of each.
 
     Args:
@@ -532,7 +533,7 @@ def _text_of(
     return text
 
 
-def _content_of(name: str) -> tuple[Path | bytes, str]:
+def _content_of(name: str) -> tuple[Content, str]:
     """Returns the bytes of a file, unpacked, and their format."""
     content = _unpacked(_fetch(name) if "://" in name else Path(name))
     return content, format_of(first_bytes(content, 6), name)
@@ -552,7 +553,7 @@ def _read_file(file: TableFile, data: DataConfig, decimals: Decimals) -> Parsed:
         raise unreadable(name, error) from error
 
 
-def scan_file(content: Path | bytes, kind: str, file: TableFile) -> pl.LazyFrame:
+def scan_file(content: Content, kind: str, file: TableFile) -> pl.LazyFrame:
     """Returns the rows of a Parquet or Arrow file, unread."""
     packed = io.BytesIO(content) if isinstance(content, bytes) else content
     if kind == "parquet":
@@ -595,7 +596,7 @@ def unreadable(name: str, error: Exception) -> DataError:
     return fault("unreadable", text, f"expected {expected}, Parquet or Arrow")
 
 
-def _unpacked(content: Path | bytes) -> Path | bytes:
+def _unpacked(content: Content) -> Content:
     head = first_bytes(content, 4)
     if not head.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")):
         return content

@@ -203,12 +203,18 @@ class Panel:
         length = np.diff(self.indptr)[series]
         return replace(
             self._resized(self.indptr[series], length, np.append(0, np.cumsum(length))),
-            n_new=0,
-            keys=self.keys[series] if self.keys.width else self.keys,
-            members=None if self.members is None else self.members[series],
-            static=self.static[series],
-            static_codes=self.static_codes[series],
+            **self._of_series(series),
         )
+
+    def _of_series(self, series: Ints | slice) -> dict[str, Any]:
+        """Returns what a panel of some series holds beside their rows."""
+        return {
+            "n_new": 0,
+            "keys": self.keys[series] if self.keys.width else self.keys,
+            "members": None if self.members is None else self.members[series],
+            "static": self.static[series],
+            "static_codes": self.static_codes[series],
+        }
 
     def _resized(self, begin: Ints, length: Ints, indptr: Ints) -> Panel:
         """Returns the panel with other rows in each series: see `resized`."""
@@ -335,15 +341,11 @@ class Panel:
         rows = slice(int(self.indptr[first]), int(self.indptr[last]))
         return replace(
             self,
-            n_new=0,
-            keys=self.keys[first:last],
-            members=None if self.members is None else self.members[first:last],
             values=self.values[rows],
             codes=self.codes[rows],
             time=self.time[rows],
             indptr=self.indptr[first : last + 1] - rows.start,
-            static=self.static[first:last],
-            static_codes=self.static_codes[first:last],
+            **self._of_series(slice(first, last)),
         )
 
     def with_cycles(self, season: int | None, periods: tuple[int, ...]) -> Panel:

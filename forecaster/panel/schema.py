@@ -21,7 +21,7 @@ from forecaster.config import COLUMN_LISTS, DataConfig
 from forecaster.errors import ConfigError
 from forecaster.panel.calendar import Calendar, parse_freq
 from forecaster.panel.numbers import Decimals
-from forecaster.panel.timestamps import PARTS
+from forecaster.panel.timestamps import PARTS, TimeParts
 
 Names = tuple[str, ...]
 TimeDtype = Literal["date", "datetime", "integer", "string", "digits"]
@@ -80,8 +80,8 @@ class Schema:
     """Whether the zone was declared: the caller's times are those of its clocks, without an offset."""
     time_format: str | None = None
     """strftime format of times written as text or whole numbers; s, ms, us or ns since 1970."""
-    time_parts: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Part, as "hour", and dtype of each column of parts; empty where times are one column."""
+    time_parts: TimeParts = field(default_factory=dict)
+    """Empty where times are one column."""
     decimal: dict[str, Literal["", ".", ","]] = field(default_factory=dict)
     """Decimal marks of columns of numbers that were text; "" where files had both."""
     season_length: int | None = None

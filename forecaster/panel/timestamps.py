@@ -14,7 +14,7 @@ with it. Times at one clock whose offset varies are days of a place: they are re
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date as Date
 from datetime import datetime
@@ -101,6 +101,8 @@ PARTS = {
     "hour": ("%H", " "), "minute": ("%M", ":"), "second": ("%S", ":"),
 }  # fmt: skip
 """Parts of a time that may have a column each: their format, and the mark before them."""
+TimeParts = dict[str, tuple[str, str]]
+"""Part and dtype of each column that is joined to one of times."""
 DAYS = ("day_of_month", "date_of_month", "dayofmonth", "dom", "mday")
 """Further names of the day."""
 DATE_AND_CLOCK = ["year", "hour"]
@@ -352,10 +354,8 @@ def parts_of(names: Sequence[str], where: str) -> dict[str, str]:
     return dict(sorted(zip(names, parts, strict=True), key=lambda pair: [*PARTS].index(pair[1])))
 
 
-def split_times(
-    stamps: pl.Series, parts: Mapping[str, tuple[str, str]], time_format: str | None
-) -> list[pl.Series]:
-    """Returns timestamps as columns of their parts; `parts`: part and dtype of each."""
+def split_times(stamps: pl.Series, parts: TimeParts, time_format: str | None) -> list[pl.Series]:
+    """Returns timestamps as columns of their parts."""
     iso = any(part == "week" for part, _ in parts.values())
     formats = {
         name: "%G" if iso and part == "year" else PARTS[part][0] for name, (part, _) in parts.items()
