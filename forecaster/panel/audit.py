@@ -221,7 +221,13 @@ def audit_panel(
 
 
 def _on_series(
-    facts: Facts, severity: Severity, rule: str, bad: Ints, text: str, advice: str, where: str
+    facts: Facts,
+    rule: str,
+    bad: Ints,
+    text: str,
+    advice: str,
+    where: str,
+    severity: Severity = "warning",
 ) -> Finding:
     """Returns a finding about some series; SOME in the text becomes "2 of 9 series"."""
     some = f"{len(bad):,} of {facts.panel.n_series:,} series"
@@ -238,7 +244,7 @@ def _constant(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
     if len(bad):
         text = f"SOME never change in '{name}' (the first holds {low[bad[0]]:g})"
         advice = "leave them out if they are not meant to be forecast"
-        yield _on_series(facts, "warning", "constant", bad, text, advice, name)
+        yield _on_series(facts, "constant", bad, text, advice, name)
 
 
 def _stuck(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
@@ -264,7 +270,7 @@ def _stuck(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
         )
         advice = "empty these cells if the values are not real; then the forecast starts before them"
         where = f"from {facts.at(row)}"
-        yield _on_series(facts, "warning", "stuck", np.array(bad), text, advice, where)
+        yield _on_series(facts, "stuck", np.array(bad), text, advice, where)
 
 
 def _outlier_scale(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
@@ -279,7 +285,7 @@ def _outlier_scale(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
         times = ratio[far][0]
         text = f"SOME are of another scale in '{name}' (the first: {times:.1g} times the median)"
         advice = "check their unit; each series is scaled separately, so they are still forecast"
-        yield _on_series(facts, "warning", "scale", real[far], text, advice, name)
+        yield _on_series(facts, "scale", real[far], text, advice, name)
 
 
 def _negative_counts(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
@@ -313,7 +319,7 @@ def _sparse(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
         advice = "plan with upper quantiles"
         if not facts.negative[:, channel].any() and zero.sum() >= ZEROS * count.sum():
             advice += "; fit such series separately with --experts tsb, whose quantiles are of intermittent demand"
-        yield _on_series(facts, "warning", "sparse", bad, text, advice, name)
+        yield _on_series(facts, "sparse", bad, text, advice, name)
 
 
 def _jumps(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
@@ -346,7 +352,7 @@ def _jumps(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
 
 def _lasting(facts: Facts, changes: Sequence[Any], text: str, advice: str) -> Finding:
     bad, where = np.array([change[0] for change in changes]), facts.at(changes[0][1])
-    return _on_series(facts, "warning", "jump", bad, text, advice, where)
+    return _on_series(facts, "jump", bad, text, advice, where)
 
 
 def _level_shifts(values: Floats, count: Ints) -> tuple[Ints, Floats]:
@@ -396,14 +402,14 @@ def _unobserved(facts: Facts) -> Iterator[Finding]:
         found = f"found none in any of {len(bad):,} series"
         text = f"{facts.panel.name}: expected values of {names}, {found}"
         advice = "fill them in, or pass another --target"
-        yield _on_series(facts, "error", "unobserved", bad, text, advice, names)
+        yield _on_series(facts, "unobserved", bad, text, advice, names, "error")
     elif len(bad):
         text = "SOME have no observed target"
         advice = (
             "drop them, or fill their targets; a model of five series or more forecasts them from their "
             "statics and known covariates, with the status cold; another returns empty forecasts"
         )
-        yield _on_series(facts, "warning", "unobserved", bad, text, advice, names)
+        yield _on_series(facts, "unobserved", bad, text, advice, names)
 
 
 def _short(facts: Facts) -> Iterator[Finding]:
@@ -422,7 +428,7 @@ def _short(facts: Facts) -> Iterator[Finding]:
         )
         advice = "add history, or shorten --horizon; until then experts forecast alone"
         longest_ones = np.flatnonzero(span == longest)
-        yield _on_series(facts, "warning", "short", longest_ones, text, advice, f"{longest} steps")
+        yield _on_series(facts, "short", longest_ones, text, advice, f"{longest} steps")
     advice = (
         "they are forecast with what the model learns from the others; a smaller --horizon learns from "
         "them too"
@@ -430,14 +436,14 @@ def _short(facts: Facts) -> Iterator[Finding]:
     bad = np.flatnonzero((span > 0) & (span <= horizon))
     if len(bad):
         text = f"SOME have no more steps than the horizon of {horizon}: none is left to learn from"
-        yield _on_series(facts, "warning", "short", bad, text, advice, f"{span[bad[0]]} steps")
+        yield _on_series(facts, "short", bad, text, advice, f"{span[bad[0]]} steps")
     bad = np.flatnonzero((span > horizon) & (span < 2 * horizon))
     if len(bad) and not needed:
         text = (
             f"SOME have fewer steps than twice the horizon of {horizon}: too few to learn from and to "
             "validate on"
         )
-        yield _on_series(facts, "warning", "short", bad, text, advice, f"{span[bad[0]]} steps")
+        yield _on_series(facts, "short", bad, text, advice, f"{span[bad[0]]} steps")
 
 
 def _rows_to_validate(panel: Panel, horizon: int) -> int:
@@ -485,12 +491,12 @@ def _ends(facts: Facts) -> Iterator[Finding]:
         text = f"SOME end long before the others (up to {behind.max():,.0f} steps)"
         advice = "leave them out if they are closed; otherwise each is forecast from its own end"
         where = f"ends {facts.at(panel.last_observed[bad[0]])}"
-        yield _on_series(facts, "warning", "ended", bad, text, advice, where)
+        yield _on_series(facts, "ended", bad, text, advice, where)
     if (behind > 0).any():
         first, last = (panel.calendar.text(int(time)) for time in (ends.min(), ends.max()))
         advice = "each is forecast from its own end; pass --cutoff last for one date"
         text, where = f"SOME end before {last}", f"{first} to {last}"
-        yield _on_series(facts, "note", "ends", seen[behind > 0], text, advice, where)
+        yield _on_series(facts, "ends", seen[behind > 0], text, advice, where, "note")
 
 
 def _future(facts: Facts) -> Iterator[Finding]:
@@ -556,7 +562,7 @@ def _steps_and_gaps(facts: Facts) -> Iterator[Finding]:
         if (found := steps.filter(kind)).height:
             bad, early, late = found.to_numpy().T
             where, text = facts.at(panel.first_observed[int(bad[0])]), text.format(early[0], late[0])
-            yield _on_series(facts, "warning", "frequency", bad.astype(int), text, advice, where)
+            yield _on_series(facts, "frequency", bad.astype(int), text, advice, where)
     yield from _gaps(facts, steps["series"].to_numpy())
 
 
@@ -568,7 +574,7 @@ def _closed(facts: Facts) -> Iterator[Finding]:
         text = f"SOME hardly ever have a value on some days of {calendar.freq} ({days}): these are not forecast"
         advice = "nothing to do where they are closed; --freq 1d forecasts every day of every series"
         yield _on_series(
-            facts, "note", "closed", np.flatnonzero(closed.any(axis=1)), text, advice, days
+            facts, "closed", np.flatnonzero(closed.any(axis=1)), text, advice, days, "note"
         )
 
 
@@ -671,7 +677,7 @@ def _empty(facts: Facts) -> Iterator[Finding]:
         elif len(bad) and column >= panel.n_channels:
             text = f"'{name}' has no value up to the last target of SOME"
             advice = "compare the keys and times of the tables that are joined, or leave it out"
-            yield _on_series(facts, "warning", "empty", bad, text, advice, name)
+            yield _on_series(facts, "empty", bad, text, advice, name)
 
 
 def _edges(facts: Facts) -> Iterator[Finding]:
