@@ -135,12 +135,13 @@ def _places(parts: Sequence[str], names: Sequence[str]) -> list[int]:
     return sorted(found) or list(range(len(names)))
 
 
-def _months(days: Times) -> Times:
+def months_of(days: Times) -> Times:
     """Returns the months, counted from January 1970, that days since 1970 lie in."""
     return days.astype("M8[D]").astype("M8[M]").astype(np.int64)
 
 
-def _first_days(months: Times) -> Times:
+def first_days(months: Times) -> Times:
+    """Returns the first day, counted from 1970, of months counted so."""
     return months.astype("M8[M]").astype("M8[D]").astype(np.int64)
 
 
@@ -286,10 +287,10 @@ class Calendar:
             week, cell = np.divmod(number, len(self._open))
             days, clock = 7 * week - 3, clock + np.array(self._open)[cell] * self._cell
         elif unit in MONTHS:
-            month = _months(days)
-            day = days - _first_days(month)
+            month = months_of(days)
+            day = days - first_days(month)
             month = month + moved * MONTHS[unit]
-            first, last = _first_days(month), _first_days(month + 1) - 1
+            first, last = first_days(month), first_days(month + 1) - 1
             days = last if unit.endswith("e") else np.minimum(first + day, last)
         else:
             days = days + moved * (FIXED[unit] // DAY)
@@ -308,7 +309,7 @@ class Calendar:
             before, after = (self._numbered(wall)[0] for wall in walls)
             apart, size = after - before, self._stride
         elif unit in MONTHS:
-            apart, size = _months(last) - _months(first), size * MONTHS[unit]
+            apart, size = months_of(last) - months_of(first), size * MONTHS[unit]
         else:
             apart, size = last - first, size * (FIXED[unit] // DAY)
         count = apart // size
@@ -333,7 +334,7 @@ class Calendar:
             return anchor
         days, cost = np.divmod(self.wall_clock(time), DAY)
         if self.unit in MONTHS:
-            cost = cost - (days - _first_days(_months(days))) * DAY
+            cost = cost - (days - first_days(months_of(days))) * DAY
         least = np.repeat(np.minimum.reduceat(cost, starts), np.diff(indptr)[filled])
         best = np.flatnonzero(cost == least)
         anchor[filled] = time[best[np.searchsorted(best, starts)]]
@@ -401,7 +402,7 @@ class Calendar:
         if self._anchor is None:
             return np.zeros(len(time), bool)
         days = self.wall_clock(time) // DAY
-        place = days + 3 if self.unit == "w" else _months(days)
+        place = days + 3 if self.unit == "w" else months_of(days)
         return np.asarray(place % self._anchor[1] != self._anchor[0])
 
     def period(self, time: Times) -> tuple[Times, Times, Times]:
@@ -464,9 +465,9 @@ class Calendar:
             if cycle != "year":
                 columns.append(day if cycle == "day" else week)
             else:
-                january = _months(days) // 12 * 12
-                start = _first_days(january)
-                lasts = _first_days(january + 12) - start
+                january = months_of(days) // 12 * 12
+                start = first_days(january)
+                lasts = first_days(january + 12) - start
                 columns.append((days - start + share) / lasts)
         for period in self.periods:
             length = self._elapsed

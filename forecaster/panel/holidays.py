@@ -17,7 +17,7 @@ import numpy as np
 
 from forecaster.errors import DataError, nearest
 from forecaster.panel.arrays import Floats
-from forecaster.panel.calendar import DAY, MONTHS, Calendar, Times
+from forecaster.panel.calendar import DAY, MONTHS, Calendar, Times, first_days, months_of
 from forecaster.panel.findings import did_you_mean
 from forecaster.panel.frames import Table
 from forecaster.panel.schema import Names, holiday_columns
@@ -32,15 +32,13 @@ def count_holidays(calendar: Calendar, time: Times, country: str) -> Floats:
     size = round(calendar.step / (365.2425 / 12 * DAY))
     if calendar.unit in MONTHS:
         # Whole months: a timestamp on 28 February may stand for the 31st of every month.
-        month = first.astype("M8[D]").astype("M8[M]")
-        month = month - (size - 1) * calendar.unit.endswith("e")
-        first, end = ((month + more).astype("M8[D]").astype(np.int64) for more in (0, size))
+        month = months_of(first) - (size - 1) * calendar.unit.endswith("e")
+        first, end = first_days(month), first_days(month + size)
     elif calendar.unit == "w" and "-" in calendar.freq:  # stamped with their last day
         first = end - round(calendar.step / DAY)
     elif calendar.step >= DAY:
         end = np.maximum(end, calendar.wall_clock(calendar.shift(time, 1)) // DAY)
-    begin, stop = (int(days.astype("M8[D]").astype("M8[Y]").astype(int)) + 1970
-                   for days in (first.min(), end.max()))  # fmt: skip
+    begin, stop = (int(months_of(day)) // 12 + 1970 for day in (first.min(), end.max()))
     days = _holidays(country, begin, stop)
     count = np.searchsorted(days, end) - np.searchsorted(days, first)
     return count.astype(np.float64)
