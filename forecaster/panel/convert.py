@@ -23,7 +23,7 @@ from forecaster.config import DataConfig
 from forecaster.errors import DataError
 from forecaster.files import check_replaceable
 from forecaster.panel.build import build_panel, check_density, find_calendar, joined, panel_of
-from forecaster.panel.calendar import Calendar, Times
+from forecaster.panel.calendar import Calendar
 from forecaster.panel.csv import first_bytes
 from forecaster.panel.findings import Faults, Finding, fault, refuse_errors, summed
 from forecaster.panel.frames import (
@@ -37,6 +37,7 @@ from forecaster.panel.frames import (
     unreadable,
 )
 from forecaster.panel.holidays import check_holidays
+from forecaster.panel.infer_freq import Parts, grid_rows
 from forecaster.panel.numbers import Decimals
 from forecaster.panel.panel import Panel
 from forecaster.panel.pivoted import check_storable
@@ -284,7 +285,7 @@ class _Conversion:
 
     def _read_parts(
         self, files: Sequence[Path], schema: Schema, sample: Table
-    ) -> tuple[list[Rows], list[tuple[Times, Times]]]:
+    ) -> tuple[list[Rows], Parts]:
         """Writes the rows of every part to a file.
 
         Returns:
@@ -335,7 +336,7 @@ class _Conversion:
         return found
 
     def _settle(
-        self, schema: Schema, parts: Sequence[Rows], layouts: list[tuple[Times, Times]]
+        self, schema: Schema, parts: Sequence[Rows], layouts: Parts
     ) -> tuple[Schema, Calendar, bool]:
         """Returns the schema and the calendar of all parts, and whether their rows lie on its grid."""
         facts = {(p.schema.time_dtype, p.schema.time_zone, p.schema.time_format) for p in parts}
@@ -345,8 +346,7 @@ class _Conversion:
             raise fault("time", text, "pass how they are written with --time-format")
         calendar, regular = find_calendar(parts[0].schema, self.data, layouts)
         if regular and self.data.resample is None:
-            ends = ((time[indptr[:-1]], time[indptr[1:] - 1]) for time, indptr in layouts)
-            total = sum(int((calendar.steps(*of_part) + 1).sum()) for of_part in ends)
+            total = grid_rows(calendar, layouts)
             check_density(self.scan.name, calendar.freq, total, self.scan.n_rows)
         categories = {}
         for name in parts[0].schema.categories:

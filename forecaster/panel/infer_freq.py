@@ -211,13 +211,17 @@ def _holds(calendar: Calendar, parts: Parts, *, scattered: bool) -> bool:
 
 def _filled(calendar: Calendar, parts: Parts) -> float:
     """Returns rows per step from the first row of a series to its last."""
-    rows = places = 0
+    return sum(len(time) for time, _ in parts) / grid_rows(calendar, parts)
+
+
+def grid_rows(calendar: Calendar, parts: Parts) -> int:
+    """Returns the steps from the first row of each series to its last."""
+    rows = 0
     for time, indptr in parts:
         some = np.flatnonzero(np.diff(indptr))
         first, last = time[indptr[:-1][some]], time[indptr[1:][some] - 1]
-        rows += len(time)
-        places += int((calendar.steps(first, last) + 1).sum())
-    return rows / places
+        rows += int((calendar.steps(first, last) + 1).sum())
+    return rows
 
 
 def _lies_around(calendar: Calendar, parts: Parts, rows: int) -> bool:
