@@ -311,7 +311,7 @@ def _read(content: Content, name: str, dialect: Dialect, decimals: Decimals, tex
         texts = [c for c in frame if c.dtype == pl.String and c.name not in text]
         known = replace(decimals, seen=seen.union(decimals.seen))
         found = as_numbers(pl.DataFrame(texts), known, name)
-        return found._replace(frame=frame.with_columns(found.frame.iter_columns()))
+        return found._replace(frame=frame.with_columns(found.frame))
 
     try:
         frame = pl.read_csv(content, infer_schema_length=1000, schema_overrides=kinds, **options)

@@ -141,7 +141,7 @@ def as_numbers(
         DataError: a column of numbers can be read in two ways, or has another mark than the known one.
     """
     typed, styles = {}, {}
-    for column in frame.iter_columns():
+    for column in frame:
         simple = _simple(column, ids=column.name not in decimals.padded)
         if simple is not None:
             typed[column.name] = simple

@@ -59,7 +59,7 @@ class Order:
             return frame
         rows = pl.Series(self.rows)
         # A column in many chunks is gathered slowly, and all of them at once in much memory.
-        return pl.DataFrame([column.rechunk().gather(rows) for column in frame.iter_columns()])
+        return pl.DataFrame([column.rechunk().gather(rows) for column in frame])
 
 
 def find_order(keys: pl.DataFrame, time: Ints) -> Order:
@@ -118,7 +118,7 @@ def _starts(keys: pl.DataFrame, height: int) -> Ints | None:
 def _ranks(keys: pl.DataFrame) -> tuple[Ints, int]:
     """Returns whole numbers [row] that are ordered as keys are, and one above the largest possible."""
     ranks, size = np.zeros(keys.height, np.int64), 1
-    for key in keys.iter_columns():
+    for key in keys:
         rank, count = _rank(key)
         if size * count > 1 << 40:
             values, ranks = np.unique(ranks, return_inverse=True)

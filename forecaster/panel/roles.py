@@ -326,7 +326,7 @@ def date_like(frame: pl.DataFrame) -> list[str]:
     """Returns the columns that hold dates, as such or as text (judged on a sample)."""
     return [
         column.name
-        for column in frame.iter_columns()
+        for column in frame
         if column.dtype in (pl.Date, pl.Datetime)
         or (column.dtype == pl.String and guess_formats(column))
     ]
@@ -575,7 +575,7 @@ def _find_known(free: list[str], data: DataConfig, future: Table | None) -> dict
     """Returns the covariates known in advance with their reasons."""
     given: set[str] = set()
     if future is not None:
-        given = {c.name for c in future.frame.iter_columns() if c.null_count() < len(c)}
+        given = {c.name for c in future.frame if c.null_count() < len(c)}
         given -= {*(data.target or ()), *(data.past or ()), *(data.static or ())}
     if data.target is None:
         given -= {name for name in given if name.lower() in TARGETS}

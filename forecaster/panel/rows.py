@@ -155,7 +155,7 @@ def _with_numbers(
     decimals = replace(decimals, padded={*names}.difference(data.categorical or ()))
     found, marks, notes = as_numbers(text, decimals, table.name, table.place)
     both: Any = schema.decimal | {name: mark for name, mark in marks.items() if name in numbers}
-    table = replace(table, frame=table.frame.with_columns(found.iter_columns()))
+    table = replace(table, frame=table.frame.with_columns(found))
     return table, replace(schema, decimal=both), notes
 
 
