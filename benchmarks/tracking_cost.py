@@ -22,7 +22,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-ROOT = Path(__file__).parents[1]
+DATA = Path(__file__).parents[1] / "data" / "demo.csv"
 STEPS = 192
 LIMITS = {"loop": 0.5, "wall": 3.0}
 FIT = """
@@ -43,7 +43,7 @@ main()
 
 def measure(folder: Path, tracked: bool) -> dict[str, float]:
     """Returns the seconds of one fit by clock."""
-    words = ["fit", str(ROOT / "data" / "demo.csv"), "--horizon", "28", "--out", "model"]
+    words = ["fit", str(DATA), "--horizon", "28", "--out", "model"]
     for setting in (f"fit.steps={STEPS}", "fit.patience=null"):
         words += ["--set", setting]
     words += ["--set", f"tracking.enabled={str(tracked).lower()}"]
