@@ -14,6 +14,7 @@ import argparse
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -55,9 +56,9 @@ def faults() -> None:
     scores = model.backtest(test, tracking=False).scores["forecaster"]
     truth = test["label"] != "ok"
     found = model.predict(test).frame["label"] != "ok"
-    plain = {"series": "series", "time": "step", "target": ["x", "y"], "past": []}
+    plain: dict[str, Any] = {"series": "series", "time": "step", "target": ["x", "y"], "past": []}
     bands = fc.fit(train.drop(columns="label"), 1, **plain, tracking=False, quiet=True)
-    rows = bands.detect(test.drop(columns="label")).frame
+    rows: pd.DataFrame = bands.detect(test.drop(columns="label")).frame
     outside = rows.assign(outside=rows["anomaly"].isin(["above", "below"]))
     outside = outside.groupby(["series", "step"])["outside"].any()
     keys = pd.MultiIndex.from_frame(test[["series", "step"]])

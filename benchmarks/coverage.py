@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import accuracy_report as report
@@ -85,9 +87,14 @@ def measured(path: Path, setting: Setting, config: Config, given: Namespace, see
         panel.with_cycles(artifact.schema.season_length, artifact.schema.periods),
         artifact.schema.categories,
     )
-    plain = replace(artifact, ensemble=artifact.ensemble.with_factors(None))
-    both = [[counted(one, panel, cutoff) for cutoff in times] for one in (plain, artifact)]
-    sums = Sums(*(np.array([counts for counts, _ in one]) for one in both), sum(n for _, n in both[0]))
+    ensemble = artifact.ensemble.with_factors(None, artifact.ensemble.tail_factor)
+    plain = replace(artifact, ensemble=ensemble)
+    before, after = ([counted(one, panel, cutoff) for cutoff in times] for one in (plain, artifact))
+    sums = Sums(
+        before=np.array([counts for counts, _ in before]),
+        after=np.array([counts for counts, _ in after]),
+        windows=sum(count for _, count in before),
+    )
     calibration = artifact.metrics.get("calibration", {})
     say(
         f"{path.stem} · {setting.horizon} steps · seed {seed} · {sums.windows:,} windows · "
@@ -154,6 +161,10 @@ def coverage(sums: Floats) -> float:
     return mean(sums, "inside")
 
 
+def _coverage_of(sums: Floats, drawn: Sequence[Rows]) -> float:
+    return coverage(sums[drawn[0]])
+
+
 def mean(sums: Floats, name: str) -> float:
     """Returns a sum per observed cell."""
     total = sums.sum(axis=0)
@@ -186,7 +197,7 @@ def written(found: dict[tuple[str, int], Sums]) -> str:
         before, after = (
             np.mean([getattr(one, w) for one in seeds], axis=0) for w in ("before", "after")
         )
-        low, high = report.interval(lambda drawn, after=after: coverage(after[drawn[0]]), [len(after)])
+        low, high = report.interval(partial(_coverage_of, after), [len(after)])
         ratio = {column: mean(after, column) / mean(before, column) for column in COUNTS[2:]}
         covered.append((coverage(before), coverage(after)))
         lines.append(

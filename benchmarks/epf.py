@@ -17,15 +17,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import accuracy_report as report
 import numpy as np
-from accuracy import MODEL, NAIVE, RIDGE, Found, compare, last_windows, value
+from accuracy import NAIVE, Floats, Found, Rows, compare, last_windows, value
 from accuracy_report import Row
 
 from forecaster.config import Config
 from forecaster.errors import ConfigError, DataError
+from forecaster.evaluation.comparison import MODEL, RIDGE
 from forecaster.panel.build import open_panel
 from forecaster.panel.panel import Panel
 
@@ -121,7 +123,7 @@ def skill(
     model: str,
     seed: int,
     metric: str,
-    drawn: Mapping[str, Sequence[int]] | None = None,
+    drawn: Mapping[str, Rows] | None = None,
 ) -> float:
     """Returns 1 − the geometric mean over the files of error / seasonal naive's error.
 
@@ -134,7 +136,7 @@ def skill(
     ratios = []
     for dataset in datasets_of(found):
         mine, naive = (found[dataset, HORIZON, seed, name][metric] for name in (model, NAIVE))
-        rows = slice(None) if drawn is None else np.asarray(drawn[dataset])
+        rows = slice(None) if drawn is None else drawn[dataset]
         ratio = value(mine[rows]) / value(naive[rows])
         if metric == "sql" and market(dataset) in published:
             ratio *= value(naive) / published[market(dataset)]
@@ -159,16 +161,20 @@ def written(found: Found, published: Mapping[str, float], validation: bool) -> s
             parts = []
             for metric in ("mase", "sql"):
                 pairs = np.mean([scores[metric] for scores in of_seeds], axis=0)
-                low, high = report.interval(lambda d, p=pairs: value(p[d[0]]), [len(pairs)])
+                low, high = report.interval(partial(_drawn_value, pairs), [len(pairs)])
                 mean = report.cell([value(scores[metric]) for scores in of_seeds])
                 parts.append(f"{mean} [{low:.2f}, {high:.2f}]")
             cells.append(f"{parts[0]} ({parts[1]})")
         lines.append([model, *cells, _skill_cell(found, published, model, seeds)])
-    for name, cells in PUBLISHED.items() if published else ():
-        five = f"all five markets: {cells['five']}" if "five" in cells else "–"
-        lines.append([name, *(cells.get(market(dataset), "–") for dataset in datasets), five])
+    for name, errors in PUBLISHED.items() if published else ():
+        five = f"all five markets: {errors['five']}" if "five" in errors else "–"
+        lines.append([name, *(errors.get(market(dataset), "–") for dataset in datasets), five])
     stage = ", validation" if validation else ""
     return report.markdown([f"MASE (SQL) [95 %]{stage}", *datasets, "skill over these files"], lines)
+
+
+def _drawn_value(pairs: Floats, drawn: Sequence[Rows]) -> float:
+    return value(pairs[drawn[0]])
 
 
 def _skill_cell(found: Found, published: Mapping[str, float], model: str, seeds: Sequence[int]) -> str:
@@ -178,7 +184,7 @@ def _skill_cell(found: Found, published: Mapping[str, float], model: str, seeds:
     counts = [len(found[dataset, HORIZON, seeds[0], model]["mase"]) for dataset in datasets]
     for metric in ("mase", "sql"):
 
-        def of_seeds(drawn: Sequence[Sequence[int]] | None, metric: str = metric) -> float:
+        def of_seeds(drawn: Sequence[Rows] | None, metric: str = metric) -> float:
             named = None if drawn is None else dict(zip(datasets, drawn, strict=True))
             return float(np.mean([skill(found, published, model, s, metric, named) for s in seeds]))
 

@@ -18,10 +18,11 @@ from pathlib import Path
 
 import accuracy_report as report
 import numpy as np
-from accuracy import MODEL, NAIVE, RIDGE, Found, Task, compare, followed
+from accuracy import NAIVE, Found, Task, compare, followed
 
 from forecaster.config import Config, DataConfig
 from forecaster.errors import ConfigError, DataError
+from forecaster.evaluation.comparison import MODEL, RIDGE
 from forecaster.panel.build import open_panel
 from forecaster.panel.panel import Panel
 

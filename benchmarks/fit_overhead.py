@@ -51,7 +51,7 @@ class Bench:
         torch.manual_seed(0)
         self.network = Network(model, shape_of(panel, 24))
 
-    def learner(self) -> Learner:
+    def learner(self) -> Learner[Network]:
         return Learner(copy.deepcopy(self.network), self.config.fit, self.series)
 
     def fit(self, logger: DummyLogger | None) -> float:

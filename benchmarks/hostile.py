@@ -341,7 +341,7 @@ class OddPath:
         return "path_of_another_library.csv"
 
 
-_VALUES = (
+_VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 2, 10**30, -(10**30), 0.5, float("nan"), float("inf"), 1j),
     *("", " ", "x", "3", "own", "last", "2024-02-01", "2024-02-30", "\0", "\ud800", "x" * 300, "a/b"),
     *("../" * 2000, "-1", "1/2", "0/0", "http://", "models:/", "models:/x@champion", "*", "**"),

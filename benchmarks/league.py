@@ -418,9 +418,9 @@ def written(rows: Sequence[Row], before: Sequence[Row] = ()) -> str:
     lines.append(" " * width + "".join(f"{name:>18}" for name in [NAIVE, *rivals]))
     proven = 0
     for table, found in tables.items():
-        cells = [difference(found, name) if name in found else None for name in [NAIVE, *rivals]]
-        proven += any(cell is not None and cell[1] > 0 for cell in cells)
-        lines.append(f"{table:<{width}}" + "".join(f"{_interval(cell):>18}" for cell in cells))
+        gaps = [difference(found, name) if name in found else None for name in [NAIVE, *rivals]]
+        proven += any(gap is not None and gap[1] > 0 for gap in gaps)
+        lines.append(f"{table:<{width}}" + "".join(f"{_interval(gap):>18}" for gap in gaps))
     lines += ["", f"lost: {lost} of {len(tables)} tables; {proven} with an interval above 0"]
     old = {row["table"]: row["wql"] for row in before if row["model"] == MODEL}
     ratios = {name: found[MODEL]["wql"] / old[name] for name, found in tables.items() if name in old}

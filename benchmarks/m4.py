@@ -19,11 +19,12 @@ from pathlib import Path
 
 import accuracy_report as report
 import numpy as np
-from accuracy import MODEL, NAIVE, RIDGE, Floats, Found, Task, compare, scored, value
+from accuracy import NAIVE, Floats, Found, Task, compare, scored, value
 from accuracy_report import Row
 
 from forecaster.config import Config
 from forecaster.errors import ConfigError, DataError
+from forecaster.evaluation.comparison import MODEL, RIDGE
 from forecaster.panel.build import open_panel
 from forecaster.panel.panel import Panel
 
@@ -149,7 +150,7 @@ def naive2_scores(tasks: Sequence[Task]) -> tuple[float, float]:
         point = np.stack(
             [naive2(values[begin:end], task.seasons[0], task.horizon) for begin, end in pairwise(ends)]
         )[:, :, None, None]
-        parts.append(scored(task, lambda part, p=point: p[part], METRICS, (0.5,)))
+        parts.append(scored(task, point.__getitem__, METRICS, (0.5,)))
     smape, mase = (value(np.concatenate([part[metric] for part in parts])) for metric in METRICS)
     return smape, mase
 

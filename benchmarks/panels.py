@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import accuracy_report as report
 import numpy as np
-from accuracy import MODEL, NAIVE, RIDGE, Found, compare, last_windows, value
+from accuracy import NAIVE, Found, Rows, compare, last_windows, value
 from accuracy_report import Row
 from known_tables import Setting, add_flags, setting_of
 
 from forecaster.config import Config
+from forecaster.evaluation.comparison import MODEL, RIDGE
 from forecaster.panel.build import open_panel
 
 METRICS = ("wql", "mase", "sql")
@@ -95,9 +97,9 @@ def _skill(
     table: tuple[str, int],
     model: str,
     seeds: Sequence[int],
-    drawn: Sequence[int] | None = None,
+    drawn: Rows | None = None,
 ) -> float:
-    rows = slice(None) if drawn is None else np.asarray(drawn)
+    rows = slice(None) if drawn is None else drawn
     return float(
         np.mean(
             [
@@ -108,6 +110,12 @@ def _skill(
             ]
         )
     )
+
+
+def _drawn_skill(
+    found: Found, table: tuple[str, int], model: str, seeds: Sequence[int], drawn: Sequence[Rows]
+) -> float:
+    return _skill(found, table, model, seeds, drawn[0])
 
 
 def written(found: Found, validation: bool) -> str:
@@ -121,9 +129,8 @@ def written(found: Found, validation: bool) -> str:
         cells = [report.cell([value(s[m]) for s in of_seeds], 4) for m in METRICS]
         skill = "–"
         if model in (RIDGE, MODEL):
-            low, high = report.interval(
-                lambda d, t=table, m=model: _skill(found, t, m, seeds, d[0]), [len(of_seeds[0]["wql"])]
-            )
+            drawn_skill = partial(_drawn_skill, found, table, model, seeds)
+            low, high = report.interval(drawn_skill, [len(of_seeds[0]["wql"])])
             skill = (
                 f"{100 * _skill(found, table, model, seeds):.1f} [{100 * low:.0f}, {100 * high:.0f}] %"
             )

@@ -4,9 +4,15 @@ python benchmarks/peer_batch.py make FILE.csv MODEL      fits one step of PatchT
 python benchmarks/peer_batch.py run  FILE.csv MODEL OUT  loads it, reads, forecasts, writes Parquet
 """
 
+from __future__ import annotations
+
 import logging
 import sys
 import warnings
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 warnings.filterwarnings("ignore")
 
@@ -28,7 +34,7 @@ def main() -> None:
     loaded.predict(df=frame).to_parquet(sys.argv[4])
 
 
-def made(frame):
+def made(frame: pd.DataFrame) -> Any:
     """Returns a PatchTST of width 64 with 2 layers that forecasts nine quantiles, after one step."""
     from neuralforecast import NeuralForecast
     from neuralforecast.losses.pytorch import MQLoss

@@ -33,6 +33,7 @@ from forecaster.fitting.pretrain.corpus import RealSeries
 from forecaster.fitting.pretrain.expert_rows import (
     CLOCKS,
     Clock,
+    ExpertRows,
     from_tensors,
     joined,
     rows_of_table,
@@ -153,7 +154,7 @@ def real_tables(series: Sequence[RealSeries]) -> Iterator[Table]:
             for horizon in horizons:
                 name = f"{source}-{step}-{dates}-{number}-{horizon}".replace("/", "_").replace(" ", "_")
                 yield Table(
-                    name, source, clock, horizon, held_out, True, lambda chunk=chunk: cut(chunk)
+                    name, source, clock, horizon, held_out, real=True, series=partial(cut, chunk)
                 )
 
 
@@ -247,7 +248,9 @@ def _store(file: Path, series: Sequence[RealSeries], clock: Clock, horizon: int)
     return 0 if rows is None else len(rows.truth)
 
 
-def read_rows(tables: Sequence[Table], files: dict[str, Path]):  # type: ignore[no-untyped-def]
+def read_rows(
+    tables: Sequence[Table], files: dict[str, Path]
+) -> tuple[ExpertRows, list[RowTable], list[RowBatch]]:
     """Returns the rows that train, where each table's are, and batches of those held out."""
     parts, places, held_out = [], [], []
     first = 0
@@ -292,9 +295,9 @@ def card(
             reach = (quantiles[..., side] - quantiles[..., 4]) * sign
             far = (truth - quantiles[..., side]) * sign / reach.clamp(min=1e-6)
             beyond.append(far[known])
-    far = torch.cat(beyond).double().numpy()
+    reaches = torch.cat(beyond).double().numpy()
     levels = (0.95, 0.975, 0.99, 0.995, 0.999)
-    tail = {level: round(float(np.quantile(far, level)), 3) for level in levels}
+    tail = {level: round(float(np.quantile(reaches, level)), 3) for level in levels}
     rows = sum(len(place.rows) for place in places)
     real = [place for place in places if place.real]
     options = f"--steps {arguments.steps} --seed {arguments.seed}"

@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import csv
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -178,11 +178,11 @@ def add_folders(parser: argparse.ArgumentParser) -> None:
 def kept_series(arguments: argparse.Namespace) -> tuple[list[RealSeries], str]:
     """Returns the series of the corpus that no development table holds, and lines that count the others."""
     league = Path(__file__).with_name("league.csv")
-    readers = {
-        "gift": lambda folder: gift_tables(folder),
+    readers: dict[str, Callable[[Path], Iterator[tuple[str, list[Values]]]]] = {
+        "gift": gift_tables,
         "league": lambda folder: listed_tables(folder, league, "league"),
         "r": lambda folder: listed_tables(folder, folder / "list.csv", "r"),
-        "m3": lambda folder: m3_tables(folder),
+        "m3": m3_tables,
     }
     lines = []
     tables: dict[str, list[Values]] = {}
@@ -191,8 +191,8 @@ def kept_series(arguments: argparse.Namespace) -> tuple[list[RealSeries], str]:
         if folder is None:
             lines.append(f"--{name} not given: its tables are not compared")
             continue
-        for table, series in reader(folder):
-            tables.setdefault(group_of(table), []).extend(series)
+        for table, values in reader(folder):
+            tables.setdefault(group_of(table), []).extend(values)
     series = list(corpus(arguments.corpus))
     longer = [one for finer in series for one in coarser(finer)]
     kept, shared = leave_out([*series, *longer], tables)

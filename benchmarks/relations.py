@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from argparse import ArgumentParser
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -29,7 +29,7 @@ class Case(NamedTuple):
     name: str
     horizon: int
     table: Callable[[], dict[str, Floats]]
-    roles: dict[str, list[str]]
+    roles: dict[str, Any]
     target: str
     """The column that is scored."""
     worst: float

@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import json
 import resource
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -82,7 +81,8 @@ def main() -> None:
     parser.add_argument("--fit", action="store_true", help="fit the default, once a table")
     given = parser.parse_args()
     if given.large:
-        return large()
+        large()
+        return
     if given.root is None:
         parser.error("--root or --large is required")
     rows = []
@@ -100,7 +100,7 @@ def main() -> None:
                 f"{row['wql_sum']:.4f}",
                 flush=True,
             )
-    for of in ("series", "ten series", "all"):
+    for of in dict.fromkeys(row["of"] for row in rows):
         some = [row for row in rows if row["of"] == of]
         means = [np.mean([row[name] for row in some]) for name in ("coverage", "coverage_sum")]
         print(f"{'mean':20} {of:10} {len(some):6} {means[0]:7.1f} {means[1]:18.1f}")
@@ -247,4 +247,4 @@ def loss(quantiles: Floats, truth: Floats) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

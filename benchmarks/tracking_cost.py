@@ -22,28 +22,29 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-ROOT = Path(__file__).parents[1]
+DATA = Path(__file__).parents[1] / "data" / "demo.csv"
+STEPS = 192
 LIMITS = {"loop": 0.5, "wall": 3.0}
 FIT = """
 import sys, time
-from forecaster.fitting import members
+from forecaster.fitting import train as training
 from forecaster.cli import main
-real = members.train
+real = training.train
 def timed(*words, **named):
     begun = time.perf_counter()
     try:
         return real(*words, **named)
     finally:
         print("loop", time.perf_counter() - begun, file=sys.stderr)
-members.train = timed
+training.train = timed
 main()
 """
 
 
 def measure(folder: Path, tracked: bool) -> dict[str, float]:
     """Returns the seconds of one fit by clock."""
-    words = ["fit", str(ROOT / "data" / "demo.csv"), "--horizon", "28", "--out", "model"]
-    for setting in ("fit.steps=192", "fit.patience=null"):
+    words = ["fit", str(DATA), "--horizon", "28", "--out", "model"]
+    for setting in (f"fit.steps={STEPS}", "fit.patience=null"):
         words += ["--set", setting]
     words += ["--set", f"tracking.enabled={str(tracked).lower()}"]
     shutil.rmtree(folder / "model", ignore_errors=True)
@@ -73,7 +74,7 @@ def main() -> None:
         for number in range(rounds):
             for tracked in (True, False) if number % 2 else (False, True):
                 found[tracked].append(measure(folder, tracked))
-    table = Table(title=f"least of {rounds} fits of 192 steps, seconds")
+    table = Table(title=f"least of {rounds} fits of {STEPS} steps, seconds")
     for heading in ("clock", "without", "with", "tracking adds", "allowed"):
         table.add_column(heading, justify="right")
     for clock in ("loop", "wall", "processor"):
