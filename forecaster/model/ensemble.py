@@ -87,6 +87,8 @@ class Ensemble(nn.Module):
         Calibration moves the quantiles only: it is measured at each lead, not on whole paths.
         """
         quantiles, mean, drawn, few = self._blended(inputs, key, paths)
+        if (self.target.lower or 0.0) < 0:  # declared: the target is no count
+            mean = None
         if self.conformal_factors is not None:
             # The residuals of short histories have classes of their own.
             brief = self.networks[0].brief(inputs)[:, None, :, None]  # [B, 1, C, 1]

@@ -114,7 +114,7 @@ def test_the_loss_is_the_pinball_of_nine_levels_in_units_of_the_row(rows):
         total, count = network.losses(batch)
     evidence, truth = batch.rows
     unit = evidence.unit
-    quantiles, _ = network.attention.requires_grad_(False).quantiles(
+    quantiles = network.attention.requires_grad_(False).quantiles(
         evidence, evidence.forecasts, evidence.width, torch.eye(8)
     )
     for row in numbers:
