@@ -95,6 +95,17 @@ def _tables() -> dict[str, Row]:
     )
     twice = pl.concat([_table(), _table().with_columns(pl.col("y") + 1)])
     regions = pl.concat([long.with_columns(region=pl.lit(name)) for name in "ns"])
+    days = [f"{day:%Y-%m-%d};{y or ''};{promo:g}" for day, y, promo in _table().rows()]
+    stores = "\n".join(
+        ["store;day;y;promo", *(f"{name};{line}" for name in ("Café", "Bar") for line in days)]
+    )
+    # The clocks of the last Sunday in October show two o'clock twice.
+    hours = [f"2023-10-{28 + hour // 24} {hour % 24:02}:00" for hour in range(59)]
+    hours.insert(27, "2023-10-29 02:00")
+    rows = zip(hours, _table().rows(), strict=True)
+    clocks = "\n".join(
+        ["time;y;promo", *(f"{hour};{y or ''};{promo:g}" for hour, (_, y, promo) in rows)]
+    )
     return {
         "time": Row(_table(other=[tiny.day(2 * int(n)) for n in every]), "other", changes="rows"),
         "series": Row(_table(store=["b"] * 40 + ["a"] * 20), (), changes="rows"),
@@ -124,6 +135,9 @@ def _tables() -> dict[str, Row]:
         "time_format": Row(_text(months), "%Y-%d-%m", changes="rows"),
         "on_duplicates": Row(twice, "mean", without="that disagree"),
         "holidays": Row(shut, "DE"),
+        "encoding": Row(stores, "cp1252", changes="rows"),
+        "skip_rows": Row("Sales of a shop\n" + _text(_table()), 1, without="pass skip_rows=1"),
+        "time_zone": Row(clocks, "Europe/Berlin", without="pass time_zone=Europe/Berlin"),
     }
 
 

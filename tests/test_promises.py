@@ -204,7 +204,7 @@ def test_4_every_series_has_every_lead_once_whatever_its_history(lengths, horizo
     days = rows.filter(pl.col("cutoff").is_not_null())
     assert ((days["date"] - days["cutoff"]).dt.total_days() == days["lead"]).all()
     empty = rows["forecast"].is_null()
-    assert ((rows["status"] == "ok") == ~empty).all()
+    assert (rows["status"].str.starts_with("ok") == ~empty).all()
     assert f"{len(series)} series, {len(series) * horizon} rows" in forecast.report
 
 

@@ -403,7 +403,8 @@ class Experts(nn.Module):
         )
         prior = torch.tensor([_OF_MEANS if name in _MEANS else 1.0 for name in self.names])
         weights = evidence.mean_weights(prior.to(quantiles.device))
-        mean = mixed(pool.forecasts, weights[:, None])
+        demand = torch.maximum(pool.forecasts, evidence.zero[:, None, None])
+        mean = mixed(demand, weights[:, None])
         quantiles = at_levels(quantiles, LEVELS, self.levels)
         cold = self.cold(inputs)
         if not may_hold(cold):

@@ -105,7 +105,8 @@ def test_the_mean_is_that_of_the_calibrated_quantiles_and_of_counts_of_experts_b
     pool = network.pool(inputs, network.scale(inputs))
     prior = torch.tensor([20.0 if name == "long_mean" else 1.0 for name in network.experts.names])
     weights = pool.evidence.mean_weights(prior)[:, None]
-    mean = (weights * pool.forecasts).sum(dim=-1).unflatten(0, (-1, 2)).transpose(1, 2)
+    demand = pool.forecasts.maximum(pool.evidence.zero[:, None, None])
+    mean = (weights * demand).sum(dim=-1).unflatten(0, (-1, 2)).transpose(1, 2)
     own = network.scale(inputs).invert(mean).clamp(min=0.0)
     torch.testing.assert_close(counted.mean[..., 0], own[..., 0], rtol=1e-4, atol=1e-4)
     plain = mean_of(counted.quantiles[..., 1, :], levels, 2.0)

@@ -22,7 +22,7 @@ from forecaster.model.network import Network
 from forecaster.windows.index import WindowIndex, even_draw
 from forecaster.windows.store import WindowStore
 
-_WINDOWS = 512  # from which quantiles are taken
+_WINDOWS = 200  # from which quantiles are taken
 _POOLED = 200  # distances of neighbouring leads from which the quantiles of a lead are taken
 
 
