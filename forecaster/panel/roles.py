@@ -138,8 +138,9 @@ def infer_schema(
     idle |= _measure_nothing(keyed, series, None if counted else times)
     rest = pl.DataFrame([column for name, column in pool.items() if name not in own.columns])
     idle |= _measure_nothing(rest, (), None)
-    idle = {name: why for name, why in idle.items() if name not in (*series, *declared)}
-    numbers = [c.name for c in own if is_number(c) and c.name not in (*series, *declared)]
+    kept = {*series, *declared, *(data.categorical or ())}
+    idle = {name: why for name, why in idle.items() if name not in kept}
+    numbers = [c.name for c in own if is_number(c) and c.name not in kept]
     notes = []
     if data.target is None and numbers and {*numbers} <= {*idle}:
         text = f"'{numbers[0]}' {idle.pop(numbers[0])}, and is the target as the only column of numbers"
@@ -274,7 +275,7 @@ def join_clock(table: Table, data: DataConfig) -> Table:
 
     Others as they are: dates that are unique already, or a declared time or role of the second column.
     """
-    declared = _declared(data) | {*(data.series or ())}
+    declared = _declared(data) | {*(data.series or ()), *(data.categorical or ())}
     clocks = [c.name for c in table.frame if c.name not in declared and _is_clock(c)]
     if data.time is not None or data.layout == "rows" or not clocks:
         return table
@@ -303,7 +304,7 @@ def _is_clock(column: pl.Series) -> bool:
 
 
 def _declared(data: DataConfig) -> set[str]:
-    roles = ("target", "known", "past", "static", "categorical")
+    roles = ("target", "known", "past", "static")
     return {name for role in roles for name in getattr(data, role) or ()}
 
 
