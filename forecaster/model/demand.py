@@ -1,10 +1,11 @@
 """Zeros of intermittent demand: the chance of one at each lead, by the zeros at its phase of the season.
 
-    z       share of zeros, a step counting 0.99^age
-    zₚ      the same at phase p, as if ten more steps had z
+    z       share of zeros, a step counting e^(−age / memory), memory 100 steps or ten seasons
+    zₚ      the same at phase p, drawn to z as far as chance makes phases differ (`_shrunk`)
     chance  zₚ · min(1, share of zeros in the last two seasons / z)
     closed  a phase without a demand, though by the zeros of all steps that is one chance in ten thousand: 1
 
+Closed phases count in none of these shares.
 The second factor lets a demand that came back have its bands at once: without it covid deaths lost 6 to 100 % of
 their loss of quantiles, and intermittent tables gained as much as with it, 1 to 4 %.
 
