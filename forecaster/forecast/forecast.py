@@ -345,8 +345,8 @@ class Forecast(Result):
                 f"{self.panel.name}: wide() would have two columns '{name}': rename the "
                 + ("time column, or that series" if name in times else "keys of these series")
             )
-        # A time column may be called 0, as the number of a series is.
-        hidden = {name: f"\0{name}" for name in times}
+        # A time column may be called 0, as the number of a series is, or "at".
+        hidden = {name: f"\0time {name}" for name in times}
         index = ["\0at", *hidden.values()]
         wide = rows.rename(hidden).pivot(on="\0number", index=index, values="forecast")
         wide.columns = ["\0at", *times, *names]
