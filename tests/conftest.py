@@ -143,6 +143,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     jaxtyping.config.update("jaxtyping_disable", off)
 
 
+@pytest.fixture
+def unchecked_shapes() -> None:
+    """Turns shape checks off: torch traces a network for ONNX with symbols, not numbers."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks each test as a contract with users or as internal (`pytest -m contract`)."""
     for item in items:

@@ -83,7 +83,8 @@ def _tables() -> dict[str, Row]:
     rng = np.random.default_rng(5)
     long, every = _stores(3), np.arange(DAYS)
     signal = rng.normal(size=250)
-    driven = _table(250, signal=signal).with_columns(y=pl.Series(5 * np.roll(signal, 1)))
+    # Two weeks later, so that it drives every lead of a detection, too.
+    driven = _table(250, signal=signal).with_columns(y=pl.Series(5 * np.roll(signal, 14)))
     driven = _open_ended(driven)
     kinds = rng.choice([10, 20, 30, 40], DAYS)
     silent = _stores(7).with_columns(pl.when(pl.col("store") != "s6").then("y").alias("y"))
@@ -97,7 +98,7 @@ def _tables() -> dict[str, Row]:
     regions = pl.concat([long.with_columns(region=pl.lit(name)) for name in "ns"])
     days = [f"{day:%Y-%m-%d};{y or ''};{promo:g}" for day, y, promo in _table().rows()]
     stores = "\n".join(
-        ["store;day;y;promo", *(f"{name};{line}" for name in ("Café", "Bar") for line in days)]
+        ["store;day;y;promo", *(f"{name};{line}" for name in ("Café", "Dora") for line in days)]
     )
     # The clocks of the last Sunday in October show two o'clock twice.
     hours = [f"2023-10-{28 + hour // 24} {hour % 24:02}:00" for hour in range(59)]
@@ -151,11 +152,14 @@ class Outcome(NamedTuple):
     rows: object = None
     """Names of columns, and keys."""
     values: object = None
+    """Numbers, reasons, and what is said of them: which rows are anomalies, and of which event."""
     notes: object = None
 
 
 def _outcome(frame: pl.DataFrame, *notes: object, also: object = None) -> Outcome:
-    found = pl.selectors.float() | pl.selectors.by_name("status", "anomaly", require_all=False)
+    found = pl.selectors.float() | pl.selectors.by_name(
+        "status", "anomaly", "event", require_all=False
+    )
     rows, values = (frame.select(part).write_csv() for part in (~found, found))
     return Outcome(
         "", (frame.columns, rows), (values, also), [one.text for note in notes for one in note]
@@ -177,9 +181,17 @@ def _detect(table: object, **options: Any) -> Outcome:
     return _outcome(anomalies.frame, anomalies.panel.notes)
 
 
-def _explain(table: object, **options: Any) -> Outcome:
+def _first_series(table: object, options: Mapping[str, Any]) -> str:
+    """The first series of a table, "" where it is refused: the call says why."""
     data = config_from(None, None, options).data
-    series = "s0" if data.label else open_panel(table, data).series_names[0]
+    try:
+        return "s0" if data.label else open_panel(table, data).series_names[0]
+    except ForecasterError:
+        return ""
+
+
+def _explain(table: object, **options: Any) -> Outcome:
+    series = _first_series(table, options)
     explanation = fc.explain(table, HORIZON, only=series, **options)
     forecast = explanation.forecast
     return _outcome(forecast.frame, forecast.findings, also=repr(explanation.importance))

@@ -200,9 +200,15 @@ def snake(name: str) -> str:
 
 
 def listing(names: Sequence[str], most: int = 20) -> str:
-    """Returns names for a message: all of a few, the first of many with their count."""
-    shown = ", ".join(names[:most])
+    """Returns names for a message: all of a few, the first of many with their count; each in one short line."""
+    shown = ", ".join(_short(name) for name in names[:most])
     return shown if len(names) <= most else f"{shown}, ... ({len(names)} in all)"
+
+
+def _short(name: str, most: int = 200) -> str:
+    """Returns a name in one line; a quotation mark without an end makes a name of the rest of a file."""
+    line = " ".join(name.splitlines())
+    return line if len(line) <= most else f"{line[:most]}..."
 
 
 def one_line(error: BaseException) -> str:

@@ -6,7 +6,6 @@ import logging
 from dataclasses import replace
 from typing import get_args
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -25,6 +24,8 @@ from forecaster.windows.store import training_store
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 pytest.importorskip("onnxscript", reason="needs the extra onnx")
 
+pytestmark = pytest.mark.usefixtures("unchecked_shapes")
+
 LINEAR = LinearPlan(lookbacks=(9,), lags=(3,))
 EXPERTS = ExpertPlan(
     experts=tuple(name for name in get_args(Expert) if name != "tsb"),
@@ -41,12 +42,6 @@ def with_experts(*names, **settings):
     """The settings of a network with some experts."""
     pool = EXPERTS.model_copy(update={"experts": names, **settings})
     return {"context_length": 18, "pool": pool}
-
-
-@pytest.fixture(autouse=True)
-def unchecked():
-    """Turns shape checks off: torch traces the network with symbols, not numbers."""
-    jaxtyping.config.update("jaxtyping_disable", True)
 
 
 @pytest.fixture

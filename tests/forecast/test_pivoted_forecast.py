@@ -110,7 +110,7 @@ def test_a_backtest_and_anomalies_are_keyed_as_the_table_is():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*AnyType")
-def test_a_served_model_takes_the_long_table_and_onnx_the_channels(tmp_path):
+def test_a_served_model_takes_the_long_table_and_onnx_the_channels(tmp_path, unchecked_shapes):
     from forecaster.runs.served import ServedForecaster
 
     table, prices, model, *_ = _models()
