@@ -136,11 +136,16 @@ CONTRACT = (
 )
 
 
+# Slow proofs of every preset, kind of table and decoder: with these, every kind of network is checked.
+CHECKED_SLOW = ("fitting", "test_configs.py", "test_classes.py", "test_sweeps.py")
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Checks shapes in tests of the model, of its golden artifact, and in slow proofs."""
-    checked = {TESTS / "model", TESTS / "golden"} & {*item.path.parents}
-    off = not checked and item.get_closest_marker("slow") is None
-    jaxtyping.config.update("jaxtyping_disable", off)
+    """Checks shapes in tests of the model, of its golden artifact, and in some slow proofs."""
+    top = item.path.relative_to(TESTS).parts[0]
+    is_slow = item.get_closest_marker("slow") is not None
+    checked = top in ("model", "golden") or (is_slow and top in CHECKED_SLOW)
+    jaxtyping.config.update("jaxtyping_disable", not checked)
 
 
 @pytest.fixture

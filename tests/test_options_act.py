@@ -157,9 +157,7 @@ class Outcome(NamedTuple):
 
 
 def _outcome(frame: pl.DataFrame, *notes: object, also: object = None) -> Outcome:
-    found = pl.selectors.float() | pl.selectors.by_name(
-        "status", "anomaly", "event", require_all=False
-    )
+    found = pl.selectors.float() | pl.selectors.by_name("status", "anomaly", "event", require_all=False)
     rows, values = (frame.select(part).write_csv() for part in (~found, found))
     return Outcome(
         "", (frame.columns, rows), (values, also), [one.text for note in notes for one in note]

@@ -28,7 +28,7 @@ from forecaster.fitting.fit import fit_panel, resolve
 BIN = Path(sys.executable).parent
 DATA = Path(__file__).parents[2] / "data"
 TINY = """
-model: {width: 8, heads: 2, encoder_layers: 1, dropout: 0.0}
+model: {width: 8, heads: 2, encoder_layers: 1, dropout: 0.0, experts: [naive, linear]}
 fit: {steps: 12, batch_size: 32, learning_rate: 0.001}
 tracking: {enabled: false}
 """
@@ -302,7 +302,7 @@ def stop(self, trainer, learner, batch, batch_index):
         os.killpg(0, signal.SIGKILL)
 
 def fit(out):
-    model = {"width": 8, "heads": 2, "encoder_layers": 1, "dropout": 0.3}
+    model = {"width": 8, "heads": 2, "encoder_layers": 1, "dropout": 0.3, "experts": ["naive", "linear"]}
     fit = {"steps": 40, "batch_size": 32, "patience": None}
     config = {"model": model, "fit": fit, "tracking": {"enabled": False}}
     fc.fit(sys.argv[2], 7, config=config, future=sys.argv[3], out=out, devices=2, checkpoint_every=1)

@@ -20,7 +20,7 @@ import forecaster.runs.batch_predict  # loads all that a forecast needs
 
 MODEL, STORE, OUT = fc.load(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
 FOLDER = OUT.with_name(f"{OUT.name}.parts")
-KILLS = 20
+KILLS = 8
 
 
 def die(*ignored, **named):

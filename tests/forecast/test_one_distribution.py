@@ -100,7 +100,9 @@ def test_the_sun_does_not_shine_at_night():
     np.testing.assert_allclose(forecast.mean[0, :, 0], largest, atol=1)
 
 
-@pytest.mark.xfail(strict=True, reason="most experts know nothing of a covariate: half of its effect is kept")
+@pytest.mark.xfail(
+    strict=True, reason="most experts know nothing of a covariate: half of its effect is kept"
+)
 def test_what_if_moves_the_mean_of_counts_by_the_effect():
     """A promotion of +40 on a fifth of the days of eight series that are closed on weekends."""
     random = RNG(2)
@@ -131,7 +133,7 @@ def test_totals_of_counts_hold_what_came(kind):
     """Of one, ten and forty series over fourteen days; the median of the largest is the expected total."""
     held: dict[int, list[bool]] = {1: [], 10: [], 40: []}
     ratios = []
-    for seed in range(20):
+    for seed in range(8):
         values = KINDS[kind](RNG(100 + seed), (40, 214)).astype(float)
         draws = fc.predict(table(values[:, :-14]), 14).draw(200).sum(axis=(2, 3))  # [N, S]
         truth = values[:, -14:].sum(axis=1)
@@ -142,7 +144,7 @@ def test_totals_of_counts_hold_what_came(kind):
             of_size += [*((low <= came) & (came <= high))]
         ratios.append(np.median(sums) / values.mean() / (40 * 14))
     assert np.mean(ratios) == pytest.approx(1, abs=0.04)
-    # Of twenty totals of all a few more or less is chance; wider than needed is safe.
+    # Of eight totals of all one or two more or less is chance; wider than needed is safe.
     assert 0.68 <= np.mean(held[1]) <= 0.88 and 0.72 <= np.mean(held[10]) <= 0.92
     assert np.mean(held[40]) >= 0.72
 

@@ -1,6 +1,6 @@
 """Fits that are killed or interrupted, as real processes: nothing is lost, nothing is half there.
 
-Starting Python and its imports anew for each of some forty fits would take minutes: one process imports
+Starting Python and its imports anew for each of some thirty fits would take minutes: one process imports
 everything once and forks for each of them, before any thread is there.
 """
 
@@ -22,7 +22,7 @@ import forecaster as fc
 
 pytestmark = pytest.mark.slow
 
-KILLS = 20
+KILLS = 6
 STEPS = 60
 DRIVER = """
 import os, sys
@@ -127,7 +127,7 @@ def fits(place, forks):
     tiny.shop(200).write_csv("shop.csv")
     settings = {
         "fit": {"steps": STEPS, "batch_size": 64, "patience": None},
-        "model": tiny.TINY["model"] | {"dropout": 0.2},
+        "model": tiny.TINY["model"] | {"dropout": 0.2, "experts": ["seasonal_naive", "linear"]},
     }
     Path("config.yaml").write_text(yaml.safe_dump(settings))
     return forks
