@@ -176,7 +176,7 @@ def test_weekly_sums_of_a_fitted_ar1_process_have_the_known_variance():
     )
     settings = {
         "model": {"decoder": "autoregressive", "patch": 1, "context_length": 56, "width": 16},
-        "fit": {"steps": 200, "batch_size": 128},
+        "fit": {"steps": 400, "batch_size": 128},
         "tracking": {"enabled": False},
     }
     paths = fc.fit(table, horizon=7, config=settings, quiet=True).predict(table, samples=400).paths

@@ -358,9 +358,7 @@ def test_the_planted_effects_of_the_demo_are_recovered_within_ten_percent():
     sys.path.insert(0, str(ROOT / "data"))
     import make_demo
 
-    # Effects are learned by the solved experts: more steps of the network change little.
-    config = {"fit": {"steps": 80}, "tracking": {"enabled": False}}
-    model = fc.fit(ROOT / "data" / "demo.csv", 28, known=["price", "promo"], config=config, quiet=True)
+    model = fc.fit(ROOT / "data" / "demo.csv", 28, known=["price", "promo"], tracking=False, quiet=True)
     tables = ROOT / "data" / "demo.csv", ROOT / "data" / "demo_future.csv"
 
     def recovered(price, promo) -> float:
