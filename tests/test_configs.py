@@ -26,15 +26,7 @@ CONFIGS = [*sorted((ROOT / "configs").glob("*.yaml")), *sorted((ROOT / "benchmar
 DEFAULT = ROOT / "configs" / "default.yaml"
 PRESET_FILES = [path for path in CONFIGS if path != DEFAULT]
 
-# Of this two steps take seconds; of the others, with their long contexts, up to a minute.
-QUICK = ("smoke",)
-every_config = pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, id=path.stem, marks=[] if path.stem in QUICK else [pytest.mark.slow])
-        for path in CONFIGS
-    ],
-)
+every_config = pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 every_preset = pytest.mark.parametrize("path", PRESET_FILES, ids=lambda path: path.stem)
 
 
@@ -121,6 +113,7 @@ def test_an_unknown_preset_is_refused_with_the_nearest_name_before_the_table_is_
         verb("no such table.csv", 7, preset="smok")
 
 
+@pytest.mark.slow
 @every_config
 def test_a_config_fits_the_demo_data(path):
     few = [

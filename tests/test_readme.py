@@ -114,6 +114,7 @@ def test_the_shell_quick_start_runs_as_it_stands(in_a_fresh_folder, monkeypatch)
     assert Path("of the user/forecaster/mlflow.db").exists() and not Path("mlflow.db").exists()
 
 
+@pytest.mark.slow
 @tracked
 def test_the_demo_runs_and_leaves_what_the_readme_shows(in_a_fresh_folder, monkeypatch, capsys):
     _run(["forecaster", "demo"], monkeypatch)

@@ -79,6 +79,7 @@ def test_what_is_quickly_refused_is_refused_before_anything_heavy_is_loaded(tmp_
     assert len(done.stderr.splitlines()) == len(commands)
 
 
+@pytest.mark.slow
 def test_verbs_load_only_what_they_need(tmp_path):
     tiny.plain_model().save(tmp_path / "model")
     tiny.plain().write_csv(tmp_path / "shop.csv")
