@@ -25,12 +25,13 @@ import psutil
 
 import forecaster as fc
 
+NETWORK = {"width": 16, "heads": 2, "encoder_layers": 1}
 TINY = {
     "fit": {"steps": 4, "batch_size": 32},
-    "model": {"width": 16, "heads": 2, "encoder_layers": 1},
+    "model": NETWORK,
     "tracking": {"enabled": False},
 }
-FEW = {**TINY, "model": {**TINY["model"], "experts": ["seasonal_naive", "linear"]}}
+FEW = {**TINY, "model": {**NETWORK, "experts": ["seasonal_naive", "linear"]}}
 """Of fits, whose time goes into the experts."""
 WARM_UP = 0.3
 """Share of the calls that fill caches and pools."""
