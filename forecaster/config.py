@@ -475,8 +475,6 @@ class LinearPlan(Section):
     """As requested; a season is its number of steps."""
     ridge_alpha: _Penalty | tuple[_Penalty, ...] | None = None
     """Ridge penalty per training window, or one per horizon patch; None until it is chosen."""
-    lags: tuple[int, ...] = ()
-    """Steps before the horizon from which known covariates are read once more."""
     phases: _Steps = 1
     """Steps of the shortest calendar cycle, where each has maps of its own."""
     calendar: bool = False
@@ -501,7 +499,7 @@ class ExpertPlan(Section):
     seasons: tuple[_Steps, Annotated[int, Field(ge=0, le=LONGEST)]] = (1, 0)
     """Steps of the main season, and of a longer one; 0 = none."""
     drivers: tuple[str, ...] = ()
-    """Covariates and targets that the expert `arx` may read for each target."""
+    """Past covariates, and targets where there are several, that the expert `arx` may read for each target."""
     driver_length: _Steps = 1
     """Steps before the cutoff for which they are cut out."""
     driver_units: Literal["training", "window"] = "training"

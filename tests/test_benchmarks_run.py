@@ -222,6 +222,11 @@ RUNS = (
         corpus,
     ),
     Run(
+        "effects",
+        "--seeds 1 --only slope",
+        [r"case +error +without\n", r"slope +\d\.\d\d +\d\.\d\d"],
+    ),
+    Run(
         "relations",
         "--only 'lag: past'",
         [r"lag: past covariate +\d+\.\d\d +1\.15 +\d+\.\d%"],

@@ -73,7 +73,7 @@ def test_the_shell_writes_what_python_returns(tmp_path, monkeypatch, shell):
     assert done.code == 0
     assert Path("shell.csv").read_bytes() == Path("python.csv").read_bytes()
     (line,) = (line for line in done.err.splitlines() if line.startswith("no fit: "))
-    assert "linear solved on these rows for price; not read: visitors" in line
+    assert "effects estimated on these rows: price" in line and "not read: visitors" in line
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "prices.csv",
         "python.csv",
@@ -233,13 +233,13 @@ def test_any_horizon_and_any_step(horizon, time):
     assert set(forecast.status) == {"ok"}
 
 
-def test_known_covariates_move_the_forecast_and_too_few_rows_are_said():
+def test_effects_of_known_covariates_are_estimated_on_few_rows_too_and_move_the_forecast():
     cheap, dear = (tiny.prices().with_columns(price=price) for price in (1.0, 3.0))
     table = tiny.shop().with_columns(sales=pl.col("sales") + 5 * pl.col("price"))
     one, other = (fc.predict(table, 7, future=future) for future in (cheap, dear))
     assert (other.median > one.median + 2).all()
-    few = fc.predict(tiny.shop(4), 7, future=tiny.prices(4))
-    assert "not read: price, visitors" in _findings(few)
+    few = fc.predict(table.filter(pl.col("date") < tiny.day(10)), 7, future=tiny.prices(10))
+    assert "effects estimated on these rows: price; not read: visitors" in _findings(few)
 
 
 def test_holidays_are_read_as_any_known_covariate_is():
@@ -252,9 +252,8 @@ def test_holidays_are_read_as_any_known_covariate_is():
     made = fc.predict(plain, 7, cutoff=cutoff, holidays="DE")
     declared = fc.predict(plain.with_columns(holiday=closed), 7, cutoff=cutoff, known="holiday")
     assert tiny.bits(made.quantiles) == tiny.bits(declared.quantiles)
-    assert _findings(made) == _findings(declared) and "solved on these rows for holiday" in _findings(
-        made
-    )
+    assert _findings(made) == _findings(declared)
+    assert "effects estimated on these rows: holiday" in _findings(made)
     assert made.median[0, 4, 0] < fc.predict(plain, 7, cutoff=cutoff).median[0, 4, 0] - 5
 
 

@@ -86,7 +86,7 @@ def _tables() -> dict[str, Row]:
     # Two weeks later, so that it drives every lead of a detection, too.
     driven = _table(250, signal=signal).with_columns(y=pl.Series(5 * np.roll(signal, 14)))
     driven = _open_ended(driven)
-    kinds = rng.choice([10, 20, 30, 40], DAYS)
+    kinds, price = rng.choice([10, 20, 30, 40], DAYS), rng.normal(size=DAYS)
     silent = _stores(7).with_columns(pl.when(pl.col("store") != "s6").then("y").alias("y"))
     shut = _table().with_columns(
         pl.col("y") - 9 * pl.Series([tiny.day(int(n)) in CLOSED for n in every]).cast(float)
@@ -112,8 +112,15 @@ def _tables() -> dict[str, Row]:
         "series": Row(_table(store=["b"] * 40 + ["a"] * 20), (), changes="rows"),
         "target": Row(_table().with_columns(z=-pl.col("y")), "z", changes="rows"),
         "label": Row(long, "store", changes="classes"),
-        "known": Row(_table(price=rng.normal(size=DAYS)), ("promo", "price")),
-        "past": Row(driven, ()),
+        "known": Row(
+            _table(price=price).with_columns(pl.col("y") + 4 * pl.Series(price)), ("promo", "price")
+        ),
+        # Without a fit nothing reads what is known up to the cutoff alone.
+        "past": Row(
+            driven,
+            (),
+            by_verb=dict.fromkeys(("predict", "what_if", "detect", "backtest --no-fit"), "notes"),
+        ),
         "static": Row(silent, (), by_verb={"detect": "notes"}),
         "categorical": Row(
             _open_ended(_table(kind=kinds).with_columns(y=pl.Series(20.0 + 9 * (kinds == 20)))),

@@ -32,7 +32,7 @@ def test_known_temperature_and_holidays_beat_seasonal_naive_on_half_hours() -> N
     assert model.artifact.schema.freq == "30min" and model.artifact.schema.time_zone == "UTC"
     assert model.predict(path, cutoff="2014-12-28 12:30").rows.height == 48
     backtest = model.backtest(path, windows=14, quiet=True)
-    assert backtest.scored == 14 * 48 and backtest.scores["forecaster"]["skill"] > 0.3
+    assert backtest.scored == 14 * 48 and backtest.scores["forecaster"]["skill"] > 0.25
 
 
 def test_series_with_gaps_and_other_ends_take_covariates_from_a_second_file() -> None:

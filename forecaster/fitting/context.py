@@ -24,6 +24,7 @@ from forecaster.fitting.distributed import (
 from forecaster.fitting.reporter import SILENT, Reporter
 from forecaster.model.hardware import spare_threads
 from forecaster.panel.panel import Panel
+from forecaster.windows.effects import Effects
 
 if TYPE_CHECKING:
     import pytorch_lightning as pl
@@ -47,6 +48,8 @@ class TrainingContext:
     compiled: bool = False
     """Compile the training loss with torch."""
     reporter: Reporter = SILENT
+    effects: Effects | None = None
+    """Taken out of the panel that other ranks hold."""
     errors: bool = True
     """Keep errors at earlier cutoffs, which sample paths are ordered by."""
 

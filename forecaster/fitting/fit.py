@@ -18,6 +18,7 @@ from forecaster.fitting.experts.linear_settings import choose_linear
 from forecaster.fitting.experts.pool import pool_settings, smallest
 from forecaster.fitting.held_out import calibrated, mean_weights, validation_scores, with_errors
 from forecaster.fitting.members import Trainings, curves_of, member_metrics, trains_network
+from forecaster.fitting.mixed_effects import learn_effects
 from forecaster.fitting.mixture import choose_ensemble_weights, choose_network_weights, experts_alone
 from forecaster.fitting.plan import first_plan, network_width
 from forecaster.fitting.versions import versions
@@ -82,8 +83,10 @@ def fit_panel(
     panel = with_categories(panel, split.train_end)
     if start is not None:
         panel = with_words_of(panel, start)
+    with context.reporter.stage("learning effects"):
+        effects = learn_effects(panel.until(split.split))
     with training_ranks(panel, plan, context) as (plan, context):
-        trainings = Trainings(panel, plan, context, start)
+        trainings = Trainings(panel, effects, plan, context, start)
         plan = trainings.settled(plan, split)
         members = trainings.members(plan, split)
         networks = [member.network for member in members]
@@ -98,6 +101,7 @@ def fit_panel(
             trained_until=seen_until(split.end, panel.schema, start),
             data=panel.name,
             fingerprint=fingerprint,
+            effects=effects,
             versions=versions(),
             parent=start.ancestry if start else None,
         )
@@ -112,7 +116,12 @@ def fit_panel(
         if len(split.validation_windows):
             with context.reporter.stage("scoring the validation windows"):
                 metrics["validation"] = validation_scores(artifact, panel, split, context)
-            if plan.fit.refit and not members[-1].ended:
+            again = plan.fit.refit and not members[-1].ended
+            if again or (plan.fit.refit is None and experts_alone(networks)):
+                effects = learn_effects(panel.until(split.end))
+                artifact = replace(artifact, effects=effects)
+                trainings.take(panel, effects)
+            if again:
                 members = trainings.refitted(plan, members)
                 networks = [member.network for member in members]
                 artifact = replace(artifact, ensemble=artifact.ensemble.with_members(networks))
@@ -121,7 +130,7 @@ def fit_panel(
                 trainings.solve_again(plan, networks)
             else:
                 for network in networks:
-                    learn_levels(network, panel, panel.last_observed + 1)
+                    learn_levels(network, trainings.panel, panel.last_observed + 1)
     return replace(artifact, metrics=metrics)
 
 

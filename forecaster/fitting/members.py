@@ -32,6 +32,7 @@ from forecaster.model.experts import Experts
 from forecaster.model.network import Network
 from forecaster.model.transfer import merge
 from forecaster.panel.panel import Panel
+from forecaster.windows.effects import Effects, without_effects
 from forecaster.windows.split import Split, split_panel
 from forecaster.windows.store import WindowStore, training_store
 
@@ -65,16 +66,29 @@ class Trained:
 class Trainings:
     """All trainings of one fit."""
 
-    def __init__(self, panel: Panel, plan: Plan, context: TrainingContext, start: Artifact | None):
+    def __init__(
+        self,
+        panel: Panel,
+        effects: Effects | None,
+        plan: Plan,
+        context: TrainingContext,
+        start: Artifact | None,
+    ):
         self._begun = time.monotonic()
-        self.store: WindowStore = training_store(panel, plan)
-        self._panel, self._context, self._start = panel, context, start
+        self._plan, self._context, self._start = plan, context, start
+        self.take(panel, effects)
         self._announced = False
         self._solved: tuple[Split, Experts] | None = None
         self._maps: Sequence[torch.Tensor] | None = None
         """Of attention over experts, tuned by the first pass."""
         self.tuning_steps = 0
         """That they were tuned for; 0 = as shipped, or as the start had them."""
+
+    def take(self, panel: Panel, effects: Effects | None) -> None:
+        """Trains from now on on what effects leave of a panel, with the same windows."""
+        self.panel = without_effects(panel, effects)
+        self.store: WindowStore = training_store(self.panel, self._plan)
+        self._context = replace(self._context, effects=effects)
 
     def settled(self, plan: Plan, split: Split) -> Plan:
         """Returns the plan with as many steps as the time budget allows on this machine."""
@@ -121,7 +135,7 @@ class Trainings:
 
     def refitted(self, plan: Plan, before: Sequence[Trained]) -> list[Trained]:
         """Returns the networks of the second pass; at network weight 0 only experts are solved."""
-        split = split_panel(self._panel, plan.with_fit(validation=None))
+        split = split_panel(self.panel, plan.with_fit(validation=None))
         trained = []
         for number, member in enumerate(before):
             name = f"refit-{number:02d}"
@@ -134,15 +148,15 @@ class Trainings:
 
     def solve_again(self, plan: Plan, networks: Sequence[Network]) -> None:
         """Solves the experts of networks on all rows, in place; scalers and weights stay."""
-        split = split_panel(self._panel, plan.with_fit(validation=None))
+        split = split_panel(self.panel, plan.with_fit(validation=None))
         with self._context.reporter.stage("solving the experts on all rows"):
             for network in networks:
-                solve_experts(network, self._panel, plan, split, self.store)
+                solve_experts(network, self.panel, plan, split, self.store)
                 _forget_held_out(network)
 
     def network(self, plan: Plan, split: Split) -> Network:
         """Returns the network of a member before training, its experts solved."""
-        panel, start = self._panel, self._start
+        panel, start = self.panel, self._start
         torch.manual_seed(plan.fit.seed)
         network = Network(plan.model, started_shape(panel, plan.horizon, start))
         learn_scales(network, panel, split.train_end)
@@ -184,7 +198,7 @@ class Trainings:
         return Learner(
             network,
             plan.fit,
-            self._panel.series_names,
+            self.panel.series_names,
             name,
             bf16=context.bf16,
             compiled=context.compiled,

@@ -1,8 +1,9 @@
 """A model that nothing is fitted to: experts weighed by attention to their errors in each series alone.
 
-plan      lengths, season and pool of the table, as a fit resolves them; the network has weight 0
-counted   units of columns, channels of intermittent demand and positive ones, a level for series without history
-solved    nothing; where covariates are known in advance, the experts that read them, in closed form
+plan        lengths, season and pool of the table, as a fit resolves them; the network has weight 0
+counted     units of columns, channels of intermittent demand and positive ones, a level for series without history
+estimated   effects of covariates known in advance and of the calendar
+solved      no expert, but where `linear` or `arx` alone are requested these, in closed form
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from forecaster.config import Config, Expert, ExpertPlan, Plan, required_horizon
-from forecaster.errors import ConfigError, DataError, number_of
+from forecaster.errors import ConfigError, number_of
 from forecaster.evaluation.comparison import EXPERT_OF, NAIVE, RIDGE
 from forecaster.fitting.experts.cold_bands import learn_bands
 from forecaster.fitting.experts.drivers import solve_arx
@@ -20,6 +21,7 @@ from forecaster.fitting.experts.levels import learn_levels
 from forecaster.fitting.experts.linear_settings import choose_linear
 from forecaster.fitting.experts.pool import bare_network, learn_traits, pool_settings, smallest
 from forecaster.fitting.experts.ridge import solve_linear
+from forecaster.fitting.mixed_effects import learn_effects
 from forecaster.fitting.plan import first_plan, with_found_cycles
 from forecaster.fitting.versions import versions
 from forecaster.forecast.artifact import Artifact
@@ -29,6 +31,7 @@ from forecaster.model.size import check_work
 from forecaster.panel.categories import with_categories
 from forecaster.panel.findings import Finding
 from forecaster.panel.panel import NO_TIME, Panel
+from forecaster.windows.effects import without_effects
 from forecaster.windows.index import Int64, WindowIndex
 from forecaster.windows.split import Split, split_panel
 from forecaster.windows.store import training_store
@@ -53,6 +56,10 @@ def unfitted(panel: Panel, config: Config) -> Artifact:
     whole = config.replaced(fit={"validation": None})
     panel = with_found_cycles(panel.until(end_time), whole)
     fingerprint = panel.fingerprint()
+    end = panel.rows_until(end_time)
+    panel = with_categories(panel, end)
+    effects = learn_effects(panel)
+    panel = without_effects(panel, effects)
     pool = pool_settings(config.model, panel, horizon)
     if not pool.experts:
         raise ConfigError(
@@ -62,21 +69,21 @@ def unfitted(panel: Panel, config: Config) -> Artifact:
     plan, split = _plan(panel, whole, pool)
     plan = smallest(plan)
     check_work(plan.model, horizon, members=1)
-    end = panel.rows_until(end_time)
-    panel = with_categories(panel, end)
     network = _network(panel, plan, end)
     if split is not None:
         solve_linear(network, panel, plan, split.train)
         solve_arx(network, panel, plan, split.train, training_store(panel, plan))
+    has_learned = split is not None or effects is not None
     return Artifact(
         schema=panel.schema,
         plan=plan,
         shape=network.shape,
         ensemble=Ensemble([network], [1.0], target=plan.target).eval().requires_grad_(False),
-        # Solved experts have seen the targets; else units and counts alone are of them.
-        trained_until=int(panel.time.min()) - 1 if split is None else end_time,
+        # Solved experts and effects have seen the targets; else units and counts alone are of them.
+        trained_until=end_time if has_learned else int(panel.time.min()) - 1,
         data=panel.name,
         fingerprint=fingerprint,
+        effects=effects,
         metrics={"network_weight": 0.0, "expert_weights": {}},
         versions=versions(),
         request=config,
@@ -102,22 +109,26 @@ def baseline_models(panel: Panel, config: Config) -> dict[str, Artifact]:
 
 
 def described(artifact: Artifact) -> Finding:
-    """Returns what the forecasts of a model without a fit rest on: its experts, season and covariates."""
+    """Returns what the forecasts of a model without a fit rest on: its experts, season, effects and covariates."""
     schema, pool = artifact.schema, artifact.plan.model.pool
     seasons = " and ".join(f"{steps:,}" for steps in pool.seasons if steps > 1)
     solved = [name for name in pool.experts if name in _SOLVED]
-    known = schema.known_and_holidays
+    effects = artifact.effects
+    # A covariate may have several terms.
+    declared = [*dict.fromkeys(term.column for term in effects.terms)] if effects else []
     leveled = schema.static if artifact.ensemble.forecasts_cold else ()
-    read = {*(known if solved else ()), *leveled, *pool.drivers}
-    unread = [name for name in (*known, *schema.past, *schema.static) if name not in read]
+    read = {*declared, *leveled, *pool.drivers}
+    covariates = (*schema.known_and_holidays, *schema.past, *schema.static)
+    unread = [name for name in covariates if name not in read]
     parts = [
         f"{number_of(len(pool.experts), 'expert')} weighed by attention to their errors in each series",
         f"frequency {schema.freq}",
         f"season assumed: {seasons + ' steps' if seasons else 'none'}",
     ]
+    if declared:
+        parts.append(f"effects estimated on these rows: {', '.join(declared)}")
     if solved:
-        covariates = f" for {', '.join(known)}" if known else ""
-        parts.append(f"{' and '.join(solved)} solved on these rows{covariates}")
+        parts.append(f"{' and '.join(solved)} solved on these rows")
     if unread:
         parts.append(f"not read: {', '.join(unread)}")
     advice = "forecaster fit learns from the whole table; --season-length sets another season"
@@ -125,18 +136,12 @@ def described(artifact: Artifact) -> Finding:
 
 
 def _plan(panel: Panel, config: Config, pool: ExpertPlan) -> tuple[Plan, Split | None]:
-    """The plan of a table, and the windows to solve experts on: where they read covariates, or are requested."""
+    """The plan of a table, and the windows to solve experts on, where these alone are requested."""
     names = tuple(name for name in pool.experts if name not in _SOLVED)
-    solved = len(names) < len(pool.experts)
-    if solved and (panel.schema.known_and_holidays or not names):
+    if not names:
         plan = first_plan(panel, config, pool)
-        try:
-            split = split_panel(panel, plan)
-        except DataError:  # not one window with a horizon after it
-            if not names:
-                raise
-        else:
-            return choose_linear(panel, plan, split), split
+        split = split_panel(panel, plan)
+        return choose_linear(panel, plan, split), split
     bare = {"experts": names, "drivers": (), "driver_length": 1}
     return first_plan(panel, config, pool.model_copy(update=bare)), None
 

@@ -28,6 +28,7 @@ from forecaster.model.hardware import cuda_count, spare_threads
 from forecaster.model.learner import KeepBest, Learner
 from forecaster.panel.store import open_store
 from forecaster.windows.batch import Batch
+from forecaster.windows.effects import without_effects
 from forecaster.windows.split import Split
 from forecaster.windows.store import WindowStore, training_store
 from forecaster.windows.streams import TrainingStream, WindowSequence
@@ -46,7 +47,7 @@ def train(
         FitError: the loss is not finite; names the series.
     """
     distributed = context.distributed
-    context.send((learner, split, config, context.checkpoints is not None))
+    context.send((learner, split, config, context.checkpoints is not None, context.effects))
     if distributed.rank:  # dropout differs between ranks
         torch.manual_seed(config.fit.seed + distributed.rank)
     best = KeepBest(config.fit.patience)
@@ -133,12 +134,13 @@ def train_rank(parent: Parent) -> None:
     """Trains along as one of the ranks that `launch_ranks` started; writes no file but checkpoints."""
     config, folder, checkpoints = parent.receive()
     distributed = find_distributed_context(None, None)
-    store = training_store(open_store(folder), config)
+    panel = open_store(folder)
     files = checkpoints and Checkpoints(*checkpoints)
     parent.send("ready")
     with spare_threads(distributed.devices), process_group(distributed):
         while True:
-            learner, split, config, saves = parent.receive()
+            learner, split, config, saves, effects = parent.receive()
+            store = training_store(without_effects(panel, effects), config)
             own = TrainingContext(distributed=distributed, checkpoints=files if saves else None)
             train(learner, store, split, config, own)
 

@@ -20,6 +20,7 @@ from forecaster.model.ensemble import Ensemble
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
+from forecaster.windows.effects import Effects
 
 Kind = TypeVar("Kind", Ensemble, ClassEnsemble, default=Ensemble)
 
@@ -47,6 +48,8 @@ class Artifact(Generic[Kind]):
     errors: Measurable | None = None
     """Errors at earlier cutoffs, which order sample paths; None = of a classifier, of a decoder that draws
     paths itself, or fitted before they were kept."""
+    effects: Effects | None = None
+    """Of known covariates, which the ensemble does not forecast; None = there are none."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """Validation scores and loss curves."""
     versions: dict[str, str] = field(default_factory=dict)

@@ -57,7 +57,7 @@ PLAIN: dict[Expert, str] = {
     "second_mean": "the last three longer seasons",
     "profile": "the usual season and longer one",
     "tsb": "the mean of rare demand",
-    "linear": "past and known covariates",
+    "linear": "a regression on the last values",
     "arx": "linear, and other columns",
 }
 """Each expert in words of a planner."""

@@ -196,8 +196,8 @@ def explain(
     if not (status := forecast.status[place]).startswith("ok"):
         status = "no target observed before the cutoff" if status == COLD else status
         raise DataError(f"{panel.name}: series {alone.series_names[0]}: {status}")
-    batch, time = _window(artifact, forecast)
-    truth = batch.target.numpy()
+    batch, raw, time = _window(artifact, forecast)
+    truth = raw.target.numpy()
     if np.isfinite(truth[..., place]).any():
         forecast = replace(forecast, actual=truth)
     ensemble, model = artifact.ensemble, artifact.plan.model
@@ -213,9 +213,11 @@ def explain(
             own = torch.from_numpy(forecast.median) if model.decoder == "autoregressive" else None
             recorded = record_attention(network, batch.inputs, own)
         together = model.channel_attention or bool({*model.pool.drivers} & {*panel.schema.target})
-        variants = hide_each(batch.inputs, panel, place if together else None, network.config.patch)
+        channel_hidden = place if together else None
+        variants = hide_each(batch.inputs, panel, channel_hidden, network.config.patch)
+        variants = _without_effects(variants, artifact, forecast)
         key = torch.from_numpy(path_keys(alone, forecast.series, forecast.cutoff, seed=0))
-        importance = importance_of(ensemble, batch.inputs, variants, place, batch.target, key)
+        importance = importance_of(ensemble, batch.inputs, variants, place, raw, key)
         # Experts read cycles off the history: what hiding those of the calendar leaves the same is unknown.
         importance = tuple(
             one for one in importance if one.change or one.kind != "calendar" or not reason
@@ -228,7 +230,7 @@ def explain(
         forecast=forecast,
         channel=place,
         time=time,
-        history=batch.inputs.context[0, :, place].numpy(),
+        history=raw.inputs.context[0, :, place].numpy(),
         context=() if reason else _context_tokens(network, observed),
         horizon=() if reason else _horizon_tokens(network, len(time)),
         maps=maps,
@@ -263,16 +265,39 @@ def _channel(panel: Panel, name: str | None) -> int:
     raise DataError(f"{panel.name}: no channel '{name}' among {len(target)}; {hint}")
 
 
-def _window(artifact: Artifact, forecast: Forecast) -> tuple[Batch, NDArray[np.int64]]:
-    """Returns the window of a forecast, with what followed, and the times of its steps."""
+def _window(artifact: Artifact, forecast: Forecast) -> tuple[Batch, Batch, NDArray[np.int64]]:
+    """Returns the window of a forecast as effects leave it and as it is, and the times of its steps."""
     panel = forecast.panel.reaching(forecast.cutoff, artifact.horizon)
     length = artifact.context_length
     cutoff = panel.row_at(forecast.cutoff)
-    store = WindowStore(panel, artifact.plan.model, artifact.horizon)
-    batch = store.batch(forecast.series, None, cutoff)
+    batch, raw = (
+        WindowStore(panel, artifact.plan.model, artifact.horizon, effects).batch(
+            forecast.series, None, cutoff
+        )
+        for effects in (artifact.effects, None)
+    )
     past = panel.time[max(0, int(cutoff[0]) - length + 1) : int(cutoff[0]) + 1]
     padded = panel.calendar.before(int(past[0]), length - len(past))
-    return batch, np.concatenate([padded, past, forecast.time[0]])
+    return batch, raw, np.concatenate([padded, past, forecast.time[0]])
+
+
+def _without_effects(
+    variants: Sequence[Variant], artifact: Artifact, forecast: Forecast
+) -> list[Variant]:
+    """Returns variants in which the effect of a covariate that is hidden is not put back."""
+    effects = artifact.effects
+    if effects is None:
+        return [*variants]
+    panel = forecast.panel.reaching(forecast.cutoff, artifact.horizon)
+    first = int(panel.row_at(forecast.cutoff)[0]) + 1
+    leads = slice(first, first + artifact.horizon)
+    found = []
+    for one in variants:
+        if one.kind == "known":
+            effect = torch.from_numpy(effects.of(panel, without=one.name)[leads])
+            one = replace(one, inputs=replace(one.inputs, effect=effect[None]))
+        found.append(one)
+    return found
 
 
 def _context_tokens(network: Network, observed: NDArray[np.bool_]) -> tuple[Token, ...]:
@@ -400,7 +425,7 @@ def importance_of(
     inputs: Inputs,
     variants: Sequence[Variant],
     channel: int,
-    target: Tensor,
+    raw: Batch,
     key: Tensor,
 ) -> tuple[Importance, ...]:
     """Returns the importance of what each variant hides, in the order given.
@@ -410,16 +435,16 @@ def importance_of(
         inputs: the window with nothing hidden.
         variants: the same with one thing hidden in each.
         channel: whose forecast is compared.
-        target: [1, H, C] truth, data units; NaN = unknown.
+        raw: the window before effects were taken out, with the truth; NaN = unknown.
         key: [1] of sample paths, the same in all variants.
     """
     windows = [inputs, *(one.inputs for one in variants)]
     batch = Inputs(*(torch.cat([getattr(w, f.name) for w in windows]) for f in fields(Inputs)))
-    scale = ensemble.scale(inputs).scale[0, channel]
+    scale = ensemble.scale(raw.inputs).scale[0, channel]
     quantiles = ensemble(batch, key.expand(len(windows)))[:, :, channel] / scale  # [V, H, Q]
     median = quantiles[..., ensemble.levels.index(0.5)]
     change = (median - median[:1]).abs().mean(dim=1).tolist()
-    truth = target[0, :, channel] / scale
+    truth = raw.target[0, :, channel] / scale
     known = ~truth.isnan()
     rise: list[float | None] = [None] * len(windows)
     if known.any():

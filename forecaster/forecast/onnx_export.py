@@ -43,13 +43,14 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.onnx import ONNXProgram
 
-METADATA_FORMAT = 3
+METADATA_FORMAT = 4
 _MASKS = {
     "observed": "context",
     "past_observed": "past",
     "known_observed": "known",
     "history_observed": "history",
 }
+_DTYPES = {"multiplies": torch.bool, "inflation": torch.float32}
 _TOLERANCE = 1e-4  # of the window's scale, or of the reach of its forecast
 _APART = 1e-3  # of a probability: a result on a threshold of random kernels counts or not
 
@@ -65,6 +66,7 @@ class OnnxGraph(nn.Module):
                 if member.experts is not None:  # a graph cannot branch on a tensor
                     member.settled = member.network_weights()
         self.shape, self.sizes = artifact.shape, _sizes(artifact)
+        self.multiplies = () if artifact.effects is None else artifact.effects.multiplies
         self.names = [name for name, size in self.sizes.items() if 0 not in size]
 
     def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
@@ -80,7 +82,7 @@ class OnnxGraph(nn.Module):
         read = dict(zip(self.names, given, strict=True))
         batch = read["context"].shape[0]
         for name in self.sizes.keys() - read.keys():
-            dtype = torch.int64 if name.endswith("_category") else torch.float64
+            dtype = _DTYPES.get(name, torch.int64 if name.endswith("_category") else torch.float64)
             read[name] = torch.zeros(batch, *self.sizes[name], dtype=dtype)
         return Inputs(**read, **{mask: ~read[values].isnan() for mask, values in _MASKS.items()})
 
@@ -104,6 +106,12 @@ class OnnxGraph(nn.Module):
                     cells = cells + 0.4 * torch.rand(size, generator=random) * (cells != 0)
             elif name == "phase":
                 cells = torch.rand(size, generator=random)
+            elif name == "multiplies":
+                cells = torch.tensor([[bool(one) for one in self.multiplies]]).expand(size)
+            elif name == "inflation":
+                cells = torch.ones(size)
+            elif name == "effect":
+                cells = 0.1 * torch.randn(size, generator=random, dtype=torch.float64)
             else:
                 cells = torch.randn(size, generator=random, dtype=torch.float64)
                 if name in ("context", "history"):
@@ -226,6 +234,17 @@ def _sizes(artifact: Artifact[Any]) -> dict[str, tuple[int, ...]]:
         "channel": (shape.channels,),
         "history": (pool.history_length, shape.channels),
         "drivers": (pool.driver_length, len(pool.drivers)),
+        **_effect_sizes(artifact),
+    }
+
+
+def _effect_sizes(artifact: Artifact[Any]) -> dict[str, tuple[int, ...]]:
+    has = artifact.effects is not None
+    horizon, channels = artifact.shape.horizon, artifact.shape.channels
+    return {
+        "effect": (horizon * has, channels),
+        "multiplies": (channels * has,),
+        "inflation": (channels * has,),
     }
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -26,6 +25,7 @@ import torch
 from numpy.typing import NDArray
 
 from forecaster.errors import number_of
+from forecaster.panel.arrays import text_hashes
 from forecaster.panel.panel import Panel
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ def pair_hashes(panel: Panel, series: NDArray[np.int64]) -> NDArray[np.int64]:
     """Returns [N, C] a hash of the key of some series and the name of each channel."""
     channels = panel.schema.target
     names = [f"{key}{_BETWEEN}{channel}" for key in _keys(panel, series) for channel in channels]
-    return _hashes(names).reshape(len(series), len(channels))
+    return text_hashes(names).reshape(len(series), len(channels))
 
 
 def path_keys(
@@ -231,15 +231,10 @@ def path_keys(
     key has no name in it, whatever its file's is.
     """
     windows = zip(cutoff.tolist(), _keys(panel, series), strict=True)
-    return _hashes([f"{seed}{_BETWEEN}{time}{_BETWEEN}{name}" for time, name in windows])
+    return text_hashes([f"{seed}{_BETWEEN}{time}{_BETWEEN}{name}" for time, name in windows])
 
 
 def _keys(panel: Panel, series: NDArray[np.int64]) -> list[str]:
     if not panel.keys.width:
         return [""] * len(series)
     return [_BETWEEN.join(str(part) for part in row) for row in panel.keys[series].rows()]
-
-
-def _hashes(texts: list[str]) -> NDArray[np.int64]:
-    digests = [blake2b(text.encode(), digest_size=8).digest() for text in texts]
-    return np.frombuffer(b"".join(digests), dtype="<i8").astype(np.int64)

@@ -114,7 +114,9 @@ class Predictor:
         panel, _ = audited(panel, self.artifact, window)
         leads = locate_leads(panel, self.artifact, window)
         chosen = leads.chosen
-        store = WindowStore(leads.panel, self.artifact.plan.model, self.artifact.horizon)
+        store = WindowStore(
+            leads.panel, self.artifact.plan.model, self.artifact.horizon, self.artifact.effects
+        )
         batch = store.batch(chosen, None, leads.cutoff[chosen])
         return [panel.series_names[number] for number in chosen], batch.inputs
 
@@ -191,7 +193,9 @@ class Predictor:
 
     def scales(self, panel: Panel, series: Int64, cutoff: Int64) -> Scale:
         """Returns location and scale of windows, [N, C] each, on the CPU; arguments as `quantiles`."""
-        store = WindowStore(panel, self.artifact.plan.model, self.artifact.horizon)
+        store = WindowStore(
+            panel, self.artifact.plan.model, self.artifact.horizon, self.artifact.effects
+        )
         size = batch_size(panel.n_channels * self.artifact.context_length)
 
         def scale(inputs: Inputs, part: slice) -> Scale:
@@ -205,7 +209,7 @@ class Predictor:
     ) -> Prediction:
         """Runs the ensemble at given cutoffs, batch by batch, over a horizon; the window may be shorter."""
         model, channels, num_samples = self.artifact.plan.model, panel.n_channels, window.num_samples
-        store = WindowStore(panel, model, horizon)
+        store = WindowStore(panel, model, horizon, self.artifact.effects)
         further = further_levels(window.columns, model.quantile_levels)
         cells = channels * (model.context_length + horizon + model.pool.history_length)
         size, keys = batch_size(cells, channels), None

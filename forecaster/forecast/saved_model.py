@@ -6,6 +6,7 @@
     calibration.safetensors   conformal factors, where quantiles are calibrated
     errors.safetensors        errors at earlier cutoffs, which order sample paths
     series.safetensors        hashes of the series of the fit, of a classifier
+    effects.safetensors       coefficients of covariates known in advance
     metrics.json, card.md     validation scores and loss curves; the same for people
 
 A folder may come from anybody: each file is checked before memory is taken for it.
@@ -46,12 +47,16 @@ from forecaster.model.experts import ADDED, check_experts
 from forecaster.model.network import Network
 from forecaster.model.size import check_work, count_parameters
 from forecaster.panel.schema import Schema
+from forecaster.windows.effect_columns import Term
+from forecaster.windows.effects import Effects
 
-FORMAT = 8
+FORMAT = 9
 """The format this version writes and reads."""
 _CALIBRATION, _FACTORS = "calibration.safetensors", "factors"
 _ERRORS, _COUNTS = "errors.safetensors", "counts"
 _SERIES, _HASHES = "series.safetensors", "hashes"
+_EFFECTS = "effects.safetensors"
+_MOST_TERM = 1000  # columns of a term
 _LAST_READERS = {
     1: "e917b4f",
     2: "1e68356",
@@ -60,6 +65,7 @@ _LAST_READERS = {
     5: "78539bd",
     6: "bd4a81e",
     7: "c3f847d",
+    8: "0a4f5aa",
 }  # commits, by format
 _LARGEST_JSON = 1 << 28  # bytes
 _FLOAT, _LARGEST_HEADER = 4, 100_000_000  # bytes
@@ -107,6 +113,7 @@ def save_artifact(artifact: Artifact[Any], path: str | Path) -> None:
             "tail_factor": tail_factor,
             "errors": errors,
             "series": series,
+            "effects": None if artifact.effects is None else _write_effects(folder, artifact.effects),
             "trained_until": artifact.trained_until,
             "data": artifact.data,
             "fingerprint": artifact.fingerprint,
@@ -176,6 +183,7 @@ def load_artifact(path: str | Path) -> Artifact[Ensemble] | Artifact[ClassEnsemb
         fingerprint=contract.fingerprint,
         series_hashes=None if contract.series is None else _load_hashes(folder, contract.series),
         errors=None if contract.errors is None else _load_errors(folder, contract.errors, shape),
+        effects=None if contract.effects is None else _load_effects(folder, contract.effects, schema),
         metrics=metrics,
         versions=contract.versions,
         parent=stored.get("parent"),
@@ -215,6 +223,10 @@ class _ErrorsFile(_SeriesFile):
     spacing: int = Field(ge=1, le=1 << 32)
 
 
+class _EffectsFile(_SeriesFile):
+    terms: tuple[Term, ...]
+
+
 class _Parent(_Stored):
     data: str
     fingerprint: str
@@ -232,6 +244,7 @@ class _Contract(_Stored):
     tail_factor: float | None = Field(None, gt=0, le=100)
     errors: _ErrorsFile | None = None
     series: _SeriesFile | None = None
+    effects: _EffectsFile | None = None
     trained_until: int = Field(ge=-(1 << 62), le=1 << 62)
     data: str = "unknown"
     fingerprint: str = "unknown"
@@ -383,6 +396,46 @@ def _load_errors(folder: Path, stored: _ErrorsFile, shape: Shape) -> ErrorLevels
             f"cutoffs, {expected[1]} series and {expected[2]} leads, and a hash of each series)"
         )
     return ErrorLevels(counts.numpy(), hashes.numpy(), stored.spacing)
+
+
+def _write_effects(folder: Path, effects: Effects) -> dict[str, Any]:
+    names = ("hashes", "own", "shared", "determined", "multiplies", "center")
+    tensors = {name: torch.from_numpy(np.asarray(getattr(effects, name))) for name in names}
+    terms = [asdict(term) for term in effects.terms]
+    return _write_tensors(folder, _EFFECTS, tensors) | {"terms": terms, "count": len(effects.hashes)}
+
+
+def _load_effects(folder: Path, stored: _EffectsFile, schema: Schema) -> Effects:
+    series, channels = stored.count, len(schema.target)
+    for term in stored.terms:
+        names = schema.code_columns if term.kind == "category" else schema.columns
+        small = 0 <= term.words <= _MOST_TERM and len(term.knots) <= _MOST_TERM
+        if term.kind == "calendar" or not (0 <= term.place < len(names) and small and term.spread > 0):
+            raise ArtifactError(
+                f"{folder / CONTRACT}: damaged (effects.terms: {reprlib.repr(term.name)} is no term of the "
+                "columns); save it again"
+            )
+    every = sum(term.size(schema.calendar) for term in stored.terms)
+    expected = {
+        "hashes": ((series,), torch.int64),
+        "own": ((series, channels, every), torch.float64),
+        "shared": ((channels, every), torch.float64),
+        "determined": ((series, channels), torch.float64),
+        "multiplies": ((channels,), torch.bool),
+        "center": ((series, channels), torch.float64),
+    }
+    numbers = sum(2 * math.prod(shape) for shape, _ in expected.values()) - 2 * channels
+    tensors = _read_tensors(folder, stored, numbers, "a fit to this table", "coefficients")
+    found = {name: (tuple(part.shape), part.dtype) for name, part in tensors.items()}
+    # A center is NaN where a series had no rows.
+    sound = all(bool(part.isfinite().all()) for name, part in tensors.items() if name != "center")
+    if found != expected or not sound:
+        raise ArtifactError(
+            f"{folder / stored.file}: does not fit its contract (expected finite coefficients of {every} "
+            f"columns, {series} series and {channels} channels)"
+        )
+    parts = {name: part.numpy() for name, part in tensors.items()}
+    return Effects(stored.terms, **parts)
 
 
 def _write_tensors(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> dict[str, str]:

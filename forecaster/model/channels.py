@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-# That linear maps read one by one: of more, each would be known from too few rows.
+# With a coefficient each, of a level or a profile: of more, each would be known from too few rows.
 _MOST_CATEGORIES = 32
 
 

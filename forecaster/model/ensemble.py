@@ -86,7 +86,9 @@ class Ensemble(nn.Module):
         Path s of the ensemble is the mean of the members' paths s, which share their random numbers.
         Calibration moves the quantiles only: it is measured at each lead, not on whole paths.
         """
-        quantiles, mean, drawn, few = self._blended(inputs, key, paths)
+        quantiles, mean, drawn, few = self._blended(inputs, key, paths).with_effect(
+            inputs.effect, inputs.multiplies
+        )
         if (self.target.lower or 0.0) < 0:  # declared: the target is no count
             mean = None
         if self.conformal_factors is not None:

@@ -92,8 +92,6 @@ def check_experts(config: ModelPlan) -> None:
     if linear is not None:
         length = config.context_length
         context = max(linear.lookbacks) + cutoff_span
-        lag = max((0, *linear.lags))
-        requirements.append(("lags", linear.lags, lag <= length, ["linear", "arx"]))
         requirements.append(("context_length", length, length >= context, ["linear", "arx"]))
     for setting, value, suits, experts in requirements:
         unsuited = {*pool.experts}.intersection(experts)
@@ -193,10 +191,10 @@ class Experts(nn.Module):
         zero = scale.apply(torch.zeros_like(inputs.context[:, :1])).flatten()  # [R] 0 in scaled units
         shifts = [number * self.spacing for number in range(CUTOFFS, 0, -1)]
         groups = (Cutoffs([0], [*range(self.horizon)]), Cutoffs(shifts, self._scored))
-        # Both groups at once: known covariates are read once.
+        # Both groups at once: they share the units of the maps.
         linear: list[Tensor] | list[None] = [None, None]
         if self.linear is not None:
-            linear = self.linear.forecast(inputs, scale, known, time, groups)
+            linear = self.linear.forecast(inputs, scale, time, groups)
         now, earlier = (
             self._forecasts(cutoffs, history, zero, of_linear, inputs, scale, scaler, time)
             for cutoffs, of_linear in zip(groups, linear, strict=True)
@@ -246,6 +244,8 @@ class Experts(nn.Module):
         truth, known = self._truth(history, shifts)
         truth = torch.where(known, truth, 0.0)  # NaN times 0 is NaN
         missed = (earlier - truth) * known  # [E, R, J, L]
+        if inputs.inflation.shape[1]:
+            missed = missed * inputs.inflation.flatten()[:, None, None]
         of_position = [self._scored.index(lead) for lead in self._positions]
         widths = phase_widths(history.filled, history.length, self.season, self.memory)  # [R, S]
         width = widths[:, [lead % self.season for lead in range(self.horizon)]]  # [R, H]

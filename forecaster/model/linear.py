@@ -1,45 +1,35 @@
 """The linear forecast: ridge maps from the end of the context to all leads, solved in closed form.
 
-    the last steps of a lookback, less their mean             ┐
-    harmonics of each calendar cycle at the cutoff            │  × map + mean  ─▶  averaged over
-    known covariates, some steps before the horizon           │                    lookbacks
-    known covariates of the horizon, as far as a lead may see ┘
+    the last steps of a lookback, less their mean    ┐  × map + mean  ─▶  averaged over lookbacks
+    harmonics of each calendar cycle at the cutoff   ┘
 
-Masked cells are 0 after the mean of the observed cells has been taken away. Channels share the maps.
+Masked cells are 0 after the mean of the observed cells has been taken away. Channels share the maps. Known
+covariates are not read: their effects are taken out of the targets before (`windows/effects.py`).
 
 In formulas, for lead h and lookback n, with ȳ the mean of the last n observed values:
 
-    ŷ(h) = ȳ + Σᵢ (yᵢ − ȳ)·M[i, h] + Σⱼ xⱼ·M[n + j, h]          i over the lookback, j over the features x
+    ŷ(h) = ȳ + Σᵢ (yᵢ − ȳ)·M[i, h] + Σⱼ xⱼ·M[n + j, h]          i over the lookback, j over the harmonics x
 
 DLinear (Zeng et al., "Are transformers effective for time series forecasting?", 2023) is such a map; here it
-is not trained but solved (`ridge.py`), and it reads known covariates. Every part earns its keep: without the
-calendar WQL is .7 % larger on 17 small tables, without spans 2.1 %; without phases 15 % on EPF-DE.
+is not trained but solved (`ridge.py`). Every part earns its keep: without the calendar WQL is .7 % larger on 17
+small tables, without spans 2.1 %; without phases 15 % on EPF-DE.
 
 Axes: B batch · C channel · T step · R row, a channel of a window · J cutoff · L lead · H horizon · F feature ·
-E exogenous feature · K known number, X with its categories · P phase of the shortest cycle · G map.
+E harmonic of the calendar · P phase of the shortest cycle · G map.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from forecaster.config import ModelPlan
-from forecaster.model.channels import (
-    before_cutoffs,
-    few_categories,
-    fold,
-    indicators,
-    repeat_channels,
-)
+from forecaster.model.channels import before_cutoffs, fold, repeat_channels
 from forecaster.model.embedding import Shape
 from forecaster.model.positions import phase_sinusoids, step_of_cycle
 from forecaster.model.scaling import Scale
@@ -48,7 +38,6 @@ from forecaster.windows.batch import Inputs
 
 HARMONICS = 3
 """Sine and cosine pairs of each cycle: three of a week distinguish seven days."""
-_MOST_KNOWN = 2048  # features made of known covariates; a matrix of their products must fit
 # Of a context's spread to the unit of the maps: a season that repeats exactly has no such unit.
 _LARGEST_RATIO = 30.0
 
@@ -96,26 +85,8 @@ class LinearForecast(nn.Module):
         self.horizon = shape.horizon
         self.lookbacks = plan.lookbacks
         self.phases = plan.phases
-        self._categories = few_categories(shape.known_categories)  # others are left to attention
-        self._lags = plan.lags
         self._cycles = shape.cycles if plan.calendar else 0
-        per_step = shape.known + sum(self._categories)
-        spans = [min(lag, self.horizon) for lag in self._lags] + [self.horizon]
-        # Too many features to solve for: means over a horizon patch, then none at all.
-        fitting = (
-            steps
-            for steps in (1, config.decoder_patch)
-            if 0 < per_step * _pools(spans, steps) <= _MOST_KNOWN
-        )
-        self._pooled = next(fitting, 0)
-        """Steps whose mean is a feature; 0 = known covariates are not read."""
-        size = per_step if self._pooled else 0
-        lagged = size * _pools(spans[:-1], self._pooled or 1)
-        self.calendar = 2 * HARMONICS * self._cycles
-        """Features of each map, after its lookback, of the calendar phase at the cutoff."""
-        self.allowed = nn.Buffer(self._allowed(config, size), persistent=False)
-        """[F of the horizon, H] 1 where a lead may see a feature of the horizon."""
-        exogenous = self.calendar + lagged + len(self.allowed)
+        exogenous = 2 * HARMONICS * self._cycles
         sizes = [lookback + exogenous for lookback in self.lookbacks]
         self.maps = nn.ParameterList(
             nn.Parameter(torch.zeros(2, self.phases, features, self.horizon), requires_grad=False)
@@ -134,54 +105,35 @@ class LinearForecast(nn.Module):
         self.period = plan.period
         """Steps of the cycle of the periodic maps; None = there are none."""
 
-    def _allowed(self, config: ModelPlan, size: int) -> Float[Tensor, "F H"]:
-        """1 where a lead may see a feature: of its own horizon patch and of earlier ones, or all.
-
-        `size`: features of each step, or of each mean over steps.
-        """
-        pool, patch = self._pooled or 1, config.decoder_patch
-        # NumPy: whole-number arithmetic on the meta device loads torch's compiler, 1 s.
-        lead = np.arange(self.horizon)
-        last_visible = lead // patch * patch + patch - 1
-        if config.decoder_mask == "full":
-            last_visible = np.full_like(lead, self.horizon)
-        feature = np.arange(size * _pools([self.horizon], pool))
-        first_step = feature // max(size, 1) * pool  # [F] of the steps that a feature is of
-        allowed = first_step[:, None] <= last_visible  # [F, H]
-        return torch.from_numpy(allowed.astype(np.float32))
-
     def forecast(
         self,
         inputs: Inputs,
         scale: Scale,
-        known: Float[Tensor, "B T K"],
         time: Int[Tensor, " B"] | None = None,
         groups: Sequence[Cutoffs] = (_OWN_CUTOFF,),
     ) -> list[Float[Tensor, "R J L"]]:
         """Returns the forecasts of `center` in scaled units, for each group of cutoffs and leads."""
         units = self.units(inputs, scale)
         unit = unit_ratio(units, scale)[:, None, None]
-        return [self.center(inputs, units, known, time, *cutoffs) * unit for cutoffs in groups]
+        return [self.center(inputs, units, time, *cutoffs) * unit for cutoffs in groups]
 
     def center(
         self,
         inputs: Inputs,
         scale: Scale,
-        known: Float[Tensor, "B T K"],
         time: Int[Tensor, " B"] | None = None,
         shifts: Sequence[int] = (0,),
         leads: slice | Sequence[int] = slice(None),
     ) -> Float[Tensor, "R J L"]:
         """Returns the forecasts of some leads at cutoffs some steps back, in the units of the maps.
 
-        `known`: standardised known covariates, 0 where missing. `time`: of the cutoffs of training windows,
-        forecast by maps solved without their block of time; without it, truths before the window's own
-        cutoff are forecast by maps solved without the last block.
+        `time`: of the cutoffs of training windows, forecast by maps solved without their block of time;
+        without it, truths before the window's own cutoff are forecast by maps solved without the last block.
         """
         phase = self.phase(inputs, shifts).flatten()  # [R, J] → [R·J]
         exogenous = None
-        if self._cycles or self._pooled:
-            exogenous = self.exogenous(inputs, known, shifts)  # [B, J, E]
+        if self._cycles:
+            exogenous = self.exogenous(inputs, shifts)  # [B, J, E]
             exogenous = repeat_channels(exogenous, inputs.context.shape[2]).flatten(0, 1)  # [R·J, E]
         longest = max(self.lookbacks)
         oldest = longest + max(shifts)
@@ -264,34 +216,11 @@ class LinearForecast(nn.Module):
         mean = torch.where(count > 0, distance / count.clamp(min=1), 1.0)
         return scale._replace(scale=scale.scale * mean.clamp(min=1 / _LARGEST_RATIO))
 
-    def exogenous(
-        self, inputs: Inputs, known: Float[Tensor, "B T K"], shifts: Sequence[int] = (0,)
-    ) -> Float[Tensor, "B J E"]:
-        """Returns features of calendar and known covariates at cutoffs some steps back.
-
-        They are the same for all channels of a window: harmonics of the calendar, then known covariates
-        before the horizon, a lag after the other, last those of the horizon.
-        """
-        ends = [inputs.context.shape[1] - shift for shift in shifts]
-        parts = [inputs.elapsed.new_zeros((inputs.elapsed.shape[0], len(ends), 0))]
-        if self._cycles:
-            phase = inputs.phase[:, [end - 1 for end in ends]]  # [B, J, cycle]
-            parts.append(phase_sinusoids(phase, HARMONICS))
-        if self._pooled:
-            # Read once for all cutoffs: one by one the pool of the demo took 41 ms, not 35.
-            oldest = min(ends) - max((0, *self._lags))
-            categories = indicators(inputs.known_category[:, oldest:], self._categories)
-            steps = torch.cat([known[:, oldest:], *categories], dim=-1)  # [B, T, X]
-            # Inputs of a horizon shorter than the table's.
-            missing = max(ends) + self.horizon - oldest - steps.shape[1]
-            steps = F.pad(steps, (0, 0, 0, max(0, missing)))
-            for lag in (*self._lags, 0):
-                # A lag's span stops at the cutoff; the horizon (lag 0) is read whole.
-                count = min(lag, self.horizon) or self.horizon
-                starts = [end - oldest - lag for end in ends]
-                spans = [self._pool(steps[:, start : start + count]) for start in starts]
-                parts.append(torch.stack(spans, dim=1))  # [B, J, count · X]
-        return torch.cat(parts, dim=2)
+    def exogenous(self, inputs: Inputs, shifts: Sequence[int] = (0,)) -> Float[Tensor, "B J E"]:
+        """Returns harmonics of the calendar cycles at cutoffs some steps back, the same for all channels."""
+        last = inputs.context.shape[1] - 1
+        phase = inputs.phase[:, [last - shift for shift in shifts], : self._cycles]  # [B, J, cycle]
+        return phase_sinusoids(phase, HARMONICS)
 
     def phase(self, inputs: Inputs, shifts: Sequence[int] = (0,)) -> Int[Tensor, "R J"]:
         """Returns the phase of each cutoff in the shortest cycle, 0 … P − 1, which has a map of its own."""
@@ -300,21 +229,6 @@ class LinearForecast(nn.Module):
             return inputs.channel.new_zeros((inputs.channel.numel(), len(shifts)))
         share = inputs.phase[:, [length - 1 - shift for shift in shifts], 0]  # [B, J] in [0, 1)
         return repeat_channels(step_of_cycle(share, self.phases), channels)
-
-    def lead_blocks(self) -> list[tuple[slice, int]]:
-        """Returns blocks of leads, each with the number of features of the horizon it may see."""
-        counts = self.allowed.sum(dim=0).long().tolist()  # [H]
-        changes = [lead for lead in range(1, self.horizon) if counts[lead] != counts[lead - 1]]
-        bounds = itertools.pairwise([0, *changes, self.horizon])
-        return [(slice(start, end), counts[start]) for start, end in bounds]
-
-    def _pool(self, steps: Float[Tensor, "B T X"]) -> Float[Tensor, "B TX"]:
-        """Returns steps side by side, or their means over horizon patches."""
-        if self._pooled > 1:
-            # Zeros in the last, partial patch: for training and forecasts alike.
-            steps = F.pad(steps, (0, 0, 0, -steps.shape[1] % self._pooled))
-            steps = steps.unflatten(1, (-1, self._pooled)).mean(dim=2)  # [B, patch, X]
-        return steps.flatten(1)
 
 
 def _level(cells: Float[Tensor, "R K"], mask: Shaped[Tensor, "R K"]) -> Float[Tensor, " R"]:
@@ -351,8 +265,3 @@ def _mapped_by_group(features: Tensor, maps: Tensor, group: Tensor) -> Tensor:
         rows = (group == number).nonzero()[:, 0]
         forecasts[rows] = features[rows] @ maps[number]
     return forecasts
-
-
-def _pools(spans: list[int], size: int) -> int:
-    """Number of means over `size` steps in all spans."""
-    return sum(-(-span // size) for span in spans)

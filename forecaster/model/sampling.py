@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 NUM_SAMPLES = 100
@@ -32,6 +32,24 @@ class Prediction(NamedTuple):
     """[B, S, H, C] joint draws; None unless the decoder is autoregressive."""
     few: Tensor | None = None
     """[B, C] rows of a history that does not show how far values spread, 0 of any other; None without experts."""
+
+    def with_effect(
+        self, effect: Float[Tensor, "B E C"], multiplies: Bool[Tensor, "B _"]
+    ) -> Prediction:
+        """Returns the forecast with an effect put back that was taken out of the targets; E = 0: none was.
+
+        forecast · exp(effect) where it multiplies, else forecast + effect
+        """
+        if effect.shape[1] == 0:
+            return self
+        effect = effect[:, : self.quantiles.shape[1]].to(self.quantiles.dtype)  # [B, H, C]
+        factor = torch.where(multiplies[:, None], effect, 0.0).exp()
+        shift = torch.where(multiplies[:, None], 0.0, effect)
+        return self._replace(
+            quantiles=self.quantiles * factor[..., None] + shift[..., None],
+            mean=None if self.mean is None else self.mean * factor + shift,
+            paths=None if self.paths is None else self.paths * factor[:, None] + shift[:, None],
+        )
 
 
 def prediction_from_paths(paths: Float[Tensor, "B S H C"], levels: tuple[float, ...]) -> Prediction:

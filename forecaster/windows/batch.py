@@ -56,6 +56,14 @@ class Inputs:
     drivers: Tensor
     """[B, D, K] columns that the expert `arx` reads, up to and including the cutoff, data units; NaN =
     missing."""
+    effect: Tensor
+    """[B, H, C] effect of covariates, which is put back on the forecast: all targets here are what it leaves
+    of the data. H = 0: there is none."""
+    multiplies: Tensor
+    """[B, C] whether effects are logarithms of factors; else they are summands in data units. C = 0: there are
+    none."""
+    inflation: Tensor
+    """[B, C] errors of new rows over those of rows that effects have seen. C = 0: there are none."""
 
     def to(self, device: torch.device | str) -> Inputs:
         return Inputs(*(getattr(self, field.name).to(device) for field in fields(self)))
@@ -76,6 +84,15 @@ class Inputs:
             past_observed=self.past_observed & ~cells,
             past_category=self.past_category.masked_fill(cells, 0),
         )
+
+
+def no_effects(windows: int, channels: int) -> dict[str, Tensor]:
+    """Returns the fields of `Inputs` without effects, by name."""
+    return {
+        "effect": torch.zeros(windows, 0, channels, dtype=torch.float64),
+        "multiplies": torch.zeros(windows, 0, dtype=torch.bool),
+        "inflation": torch.zeros(windows, 0),
+    }
 
 
 @dataclass(frozen=True)

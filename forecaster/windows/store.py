@@ -26,7 +26,8 @@ from torch import Tensor
 from forecaster.config import ModelPlan, Plan
 from forecaster.panel.arrays import blocks, empty_beside, owners
 from forecaster.panel.panel import MISSING, Panel
-from forecaster.windows.batch import Batch, Inputs
+from forecaster.windows.batch import Batch, Inputs, no_effects
+from forecaster.windows.effects import Effects
 from forecaster.windows.index import Int64
 
 _NAN, _FALSE = torch.tensor(torch.nan, dtype=torch.float64), torch.tensor(False)
@@ -62,8 +63,15 @@ class _Edge:
 class WindowStore:
     """The arrays of one panel as tensors, ready to be gathered from."""
 
-    def __init__(self, panel: Panel, plan: ModelPlan, horizon: int):
-        """Wraps a panel's arrays."""
+    def __init__(self, panel: Panel, plan: ModelPlan, horizon: int, effects: Effects | None = None):
+        """Wraps a panel's arrays; targets are what effects leave of them."""
+        self._effect: Tensor | None = None
+        if effects is not None:
+            effect = effects.of(panel)
+            self._multiplies = torch.from_numpy(effects.multiplies)
+            self._inflation = torch.from_numpy(effects.inflation(panel)).float()
+            self._effect = _at_least(effect, horizon)
+            panel = effects.removed(panel, effect)
         self.context_length, self.horizon = plan.context_length, horizon
         self._width, self._history = plan.context_length + horizon, plan.pool.history_length
         self._schema = panel.schema
@@ -154,6 +162,7 @@ class WindowStore:
             history=so_far,
             history_observed=so_far_real,
             drivers=self._drivers_of(which, at),
+            **self._effects_of(which, channel, at),
         )
         truth = targets[:, length:] if self._schema.label is None else codes[:, :length, -1]
         return Batch(inputs, truth, which, at, self._time[at, 0])
@@ -210,6 +219,19 @@ class WindowStore:
         edge = self._edge(which, start, width) if self._drivers.shape[1] else None
         return self._cut(self._drivers, start, edge, torch.nan, width)
 
+    def _effects_of(self, which: Tensor, channel: Int64 | None, at: Tensor) -> dict[str, Tensor]:
+        """Returns the fields of effects of windows by name."""
+        if self._effect is None:
+            return no_effects(len(at), self._channels if channel is None else 1)
+        effect = _windows(self._effect, self.horizon).index_select(0, at + 1)  # [B, H, C]
+        multiplies = self._multiplies.expand(len(at), -1)
+        inflation = self._inflation.index_select(0, which)
+        if channel is not None:
+            place = torch.from_numpy(channel)[:, None]  # [B, 1]
+            effect = effect.gather(2, place[:, None].expand(-1, self.horizon, 1))
+            multiplies, inflation = (part.gather(1, place) for part in (multiplies, inflation))
+        return {"effect": effect, "multiplies": multiplies, "inflation": inflation}
+
     def _elapsed_of(self, at: Tensor, start: Tensor, edge: _Edge | None) -> Tensor:
         if self._regular:
             return self._elapsed.expand(len(at), -1)
@@ -249,7 +271,7 @@ class WindowStore:
 
 
 def training_store(panel: Panel, plan: Plan) -> WindowStore:
-    """Returns the store that a network of a plan is trained on."""
+    """Returns the store that a network of a plan is trained on: of what effects leave."""
     return WindowStore(panel, plan.model, plan.horizon)
 
 

@@ -153,7 +153,7 @@ def test_two_devices_train_one_member_after_the_other_and_all_of_them_again(make
         state = second.state_dict()
         for name, weight in first.state_dict().items():
             if not name.endswith("key.bias"):
-                torch.testing.assert_close(state[name], weight, rtol=0, atol=1e-5, msg=name)
+                torch.testing.assert_close(state[name], weight, rtol=0, atol=1e-4, msg=name)
     np.testing.assert_allclose(one.ensemble.weights, two.ensemble.weights, atol=1e-4)
     assert [m["network_weight"] for m in one.metrics["members"]] == [
         m["network_weight"] for m in two.metrics["members"]

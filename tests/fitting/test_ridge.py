@@ -20,7 +20,6 @@ PLAIN = {
     "calendar": False,
     "period": None,
     "spans": None,
-    "lags": (),
 }
 
 
@@ -42,16 +41,14 @@ def linear_of(panel, config, **chosen):
 
 
 def windows_of(panel, split, network, horizon):
-    """Yields, per training row, its context, known covariates, targets in scaled units and cutoff."""
+    """Yields, per training row, its context and targets in scaled units."""
     series, channel, cutoff = split.train.locate(np.arange(len(split.train)))
-    length, targets = network.config.context_length, panel.n_channels
+    length = network.config.context_length
     for s, c, at in zip(series, channel, cutoff, strict=True):
         rows = np.arange(at - length + 1, at + horizon + 1)
         own = (rows >= panel.indptr[s]) & (rows < panel.indptr[s + 1])
         values = np.where(own, panel.values[rows.clip(0), c], np.nan).astype(np.float64)
         context = values[:length]
-        known = panel.values[rows.clip(0), targets:].astype(np.float64)
-        known = np.where(own[:, None], known, np.nan)
         seen = context[network.experts.cutoff_span :]
         seen = seen[~np.isnan(seen)]
         loc = seen.mean() if len(seen) else float(network.scaler.loc[c + 1])
@@ -59,7 +56,7 @@ def windows_of(panel, split, network, horizon):
             seen = panel.values[panel.indptr[s] : at + 1, c]
         spread = np.nanstd(seen) if not np.isnan(seen).all() else 0.0
         scale = spread if spread > 1e-13 * abs(loc) else float(network.scaler.scale[c + 1])
-        yield (context - loc) / scale, known, (values[length:] - loc) / scale
+        yield (context - loc) / scale, (values[length:] - loc) / scale
 
 
 def seasonal_distance(context, steps):
@@ -68,27 +65,21 @@ def seasonal_distance(context, steps):
     return max(np.mean(apart), 1 / 30) if apart else 1.0
 
 
-def slow_ridge(rows, network, lookback, lead, alpha, seen_known, apart=None):
-    """The maps of one lead: one equation per window whose target is there, solved at once."""
+def slow_ridge(rows, lookback, lead, alpha, apart=None):
+    """The maps of one lead: one equation per window, solved at once, as if targets were missing at random."""
     features, targets, weights = [], [], []
-    loc, scale = (
-        network.embedding.known_scaler.loc.numpy(),
-        network.embedding.known_scaler.scale.numpy(),
-    )
-    length = network.config.context_length
-    for context, known, target in rows:
+    for context, target in rows:
         tail = context[-lookback:]
         level = np.nanmean(tail) if not np.isnan(tail).all() else 0.0
-        cells = np.nan_to_num((known[length : length + seen_known] - loc) / scale)
-        if np.isnan(target[lead]):
-            continue
         unit = seasonal_distance(context, apart) if apart else 1.0
-        features.append(np.concatenate([np.nan_to_num(tail - level) / unit, cells.ravel()]))
+        features.append(np.nan_to_num(tail - level) / unit)
         targets.append((target[lead] - level) / unit)
-        weights.append(min(1.0, 10 / max(np.nanmax(np.abs(target)), 1e-9)) ** 2)
-    x, y, w = np.array(features), np.array(targets), np.array(weights)[:, None]
+        weights.append(min(1.0, 10 / max(np.nan_to_num(np.abs(target)).max(), 1e-9)) ** 2)
+    x, y, w = np.array(features), np.array(targets), np.array(weights)
     penalty = alpha * w.sum() * np.eye(x.shape[1])
-    return np.linalg.solve(x.T @ (w * x) + penalty, x.T @ (w[:, 0] * y))
+    there = ~np.isnan(y)
+    right = x[there].T @ (w[there] * y[there]) * w.sum() / w[there].sum()
+    return np.linalg.solve(x.T @ (w[:, None] * x) + penalty, right)
 
 
 @pytest.mark.filterwarnings("ignore:Mean of empty slice")
@@ -101,23 +92,20 @@ def test_each_lead_has_the_map_of_a_slow_ridge(make_panel, make_linear, missing,
     rows = list(windows_of(panel, split, network, 4))
     found = network.experts.linear.maps[0][ALL, 0].double().numpy()
     for lead in range(4):
-        visible = (lead // 2 + 1) * 2
-        wanted = slow_ridge(rows, network, 8, lead, ALPHA, visible)
-        np.testing.assert_allclose(found[: len(wanted), lead], wanted, rtol=5e-3, atol=2e-3)
-        assert not found[len(wanted) :, lead].any()
+        wanted = slow_ridge(rows, 8, lead, ALPHA)
+        np.testing.assert_allclose(found[:, lead], wanted, rtol=5e-3, atol=2e-3)
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_maps_count_in_the_distance_of_seasons(make_panel, make_linear, missing):
-    panel = make_panel(3, 80, known=1, missing=missing, ragged=True)
+    panel = make_panel(3, 80, missing=missing, ragged=True)
     wave = 5 * np.sin(2 * np.pi * np.arange(panel.n_rows) / 6)  # so that the distance is no spread
-    values = panel.values + np.column_stack([wave, 0 * wave])
-    panel = replace(panel, values=values)
-    artifact, split = linear_of(panel, make_linear(decoder_mask="full", linear_units=6))
+    panel = replace(panel, values=panel.values + wave[:, None])
+    artifact, split = linear_of(panel, make_linear(linear_units=6))
     network = artifact.ensemble.members[0]
     rows = list(windows_of(panel, split, network, 4))
     for lead in range(4):
-        wanted = slow_ridge(rows, network, 8, lead, ALPHA, 4, apart=6)
+        wanted = slow_ridge(rows, 8, lead, ALPHA, apart=6)
         np.testing.assert_allclose(
             network.experts.linear.maps[0][ALL, 0, :, lead].numpy(), wanted, rtol=5e-3, atol=2e-3
         )
@@ -128,14 +116,14 @@ def test_maps_count_in_the_distance_of_seasons(make_panel, make_linear, missing)
 def test_a_second_map_reads_whole_cycles_back_by_shared_weights(
     make_panel, make_linear, horizon, missing
 ):
-    panel = make_panel(3, 80, known=1, missing=missing, ragged=True)
+    panel = make_panel(3, 80, missing=missing, ragged=True)
     period, lookback = 5, 12
-    settled = {"lookbacks": [lookback], "decoder_mask": "full", "patch": 4}
+    settled = {"lookbacks": [lookback], "patch": 4}
     alone, split = linear_of(panel, make_linear(horizon, **settled))
     both, _ = linear_of(panel, make_linear(horizon, **settled), period=period)
     network = alone.ensemble.members[0]
     rows = list(windows_of(panel, split, network, horizon))
-    seen = [sum(not np.isnan(row[2][lead]) for row in rows) / len(rows) for lead in range(horizon)]
+    seen = [sum(not np.isnan(row[1][lead]) for row in rows) / len(rows) for lead in range(horizon)]
     free, mean = (
         one.ensemble.members[0].experts.linear.maps[0][ALL, 0].double() for one in (alone, both)
     )
@@ -143,7 +131,7 @@ def test_a_second_map_reads_whole_cycles_back_by_shared_weights(
     for block in range(0, horizon, period):
         leads = range(block, min(block + period, horizon))
         x, y = [], []
-        for context, _, target in rows:
+        for context, target in rows:
             tail = context[-lookback:]
             level = np.nanmean(tail)
             tail = np.nan_to_num(tail - level)
@@ -192,7 +180,7 @@ def test_a_map_for_each_phase_is_solved_on_the_windows_that_end_there(make_panel
     rows = list(windows_of(panel, split, network, 4))
     for phase in (0, 5, 23):
         own = [row for row, at in zip(rows, hour, strict=True) if at == phase]
-        wanted = slow_ridge(own, network, 8, 2, ALPHA, 0)
+        wanted = slow_ridge(own, 8, 2, ALPHA)
         np.testing.assert_allclose(
             network.experts.linear.maps[0][ALL, phase, :, 2].numpy(), wanted, rtol=1e-4, atol=1e-5
         )
@@ -205,7 +193,7 @@ def test_spans_are_averaged_and_the_shorter_is_held_as_strongly(make_panel, make
     rows, count = list(windows_of(panel, split, network, 4)), len(split.train)
     both, _ = linear_of(panel, make_linear(), spans=(50, None))
     recent = rows[-50:]
-    wanted = slow_ridge(recent, network, 8, 1, ALPHA * count / len(recent), 0)
+    wanted = slow_ridge(recent, 8, 1, ALPHA * count / len(recent))
     wanted = (wanted + network.experts.linear.maps[0][ALL, 0, :, 1].numpy()) / 2
     found = both.ensemble.members[0].experts.linear.maps[0][ALL, 0, :, 1].numpy()
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
@@ -240,7 +228,6 @@ def test_everything_left_open_is_chosen_and_a_second_choice_is_the_same(make_pan
     model = plan.model
     assert model.linear.phases in (1, 24) and model.linear.calendar in (True, False)
     assert model.linear.period in (None, 24) and model.linear.spans is None  # less than a year
-    assert model.linear.lags == (24,)
     assert isinstance(model.linear.ridge_alpha, tuple) and len(model.linear.ridge_alpha) == 2
     again = choose_linear(panel, plan.with_linear(ridge_alpha=None), split)
     assert again == plan

@@ -74,9 +74,10 @@ def test_untrained_a_wider_table_gets_the_forecasts_of_the_model_it_starts_from(
     schema = new.artifact.schema
     assert schema.past == ("wind", "visitors", "sky") and schema.known == ("promo", "price")
     was, now = old.predict(tiny.shop(), cutoff=AT), new.predict(_wider(), cutoff=AT)
-    np.testing.assert_allclose(now.quantiles, was.quantiles, rtol=1e-5)
+    # But for the effects of known covariates, which are those of the new table.
+    np.testing.assert_allclose(now.quantiles, was.quantiles, rtol=1e-3)
     other = new.predict(_wider(seed=2), cutoff=AT)  # what is new says nothing before it has learned
-    np.testing.assert_allclose(other.quantiles, was.quantiles, rtol=1e-5)
+    np.testing.assert_allclose(other.quantiles, was.quantiles, rtol=1e-3)
 
 
 def test_other_channels_another_frequency_and_another_horizon_are_welcome():
@@ -123,7 +124,8 @@ def test_words_of_both_tables_are_known_and_none_is_lost():
     assert old.artifact.schema.categories["city"] == ("north", "south")
     assert new.artifact.schema.categories["city"] == ("north", "south", "east")
     was, now = old.predict(tiny.shop(), cutoff=AT), new.predict(tiny.shop(), cutoff=AT)
-    np.testing.assert_allclose(now.quantiles, was.quantiles, rtol=1e-5)
+    # But for the effect of the price, which is that of two stores.
+    np.testing.assert_allclose(now.quantiles, was.quantiles, rtol=0.05)
 
 
 def test_a_model_that_knew_gaps_between_rows_still_does_on_a_regular_table():

@@ -43,10 +43,10 @@ def _write(saved, contract):
 
 def test_a_saved_model_holds_contract_plan_weights_metrics_and_card(saved):
     names = {"contract.json", "plan.json", "member-00.safetensors", "metrics.json", "card.md"}
-    names.add("errors.safetensors")
+    names |= {"errors.safetensors", "effects.safetensors"}
     assert set(tiny.tree(saved)) == names
     contract = _contract(saved)
-    assert contract["format"] == FORMAT == 8
+    assert contract["format"] == FORMAT == 9
     assert contract["columns"]["known"] == ["price"]
     assert contract["columns"]["categories"] == {"city": ["north", "south"]}
     assert contract["columns"]["freq"] == "1d"
@@ -154,10 +154,10 @@ def test_keys_that_may_be_absent_have_defaults(saved):
     assert tiny.bits(forecast.quantiles) == tiny.bits(tiny.ahead().quantiles)
 
 
-@pytest.mark.parametrize("found", [9, "4", None, True])
+@pytest.mark.parametrize("found", [10, "4", None, True])
 def test_a_format_this_version_cannot_read_is_refused(saved, found):
     _write(saved, _contract(saved) | {"format": found})
-    expected = f"artifact format {found!r}, expected format 8: upgrade attention-forecaster, or fit"
+    expected = f"artifact format {found!r}, expected format 9: upgrade attention-forecaster, or fit"
     with pytest.raises(fc.ArtifactError, match=re.escape(expected)):
         load_artifact(saved)
 

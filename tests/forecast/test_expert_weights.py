@@ -37,7 +37,7 @@ def window(artifact, explanation):
     """The inputs of the forecast explained."""
     forecast = explanation.forecast
     panel = forecast.panel.reaching(forecast.cutoff, artifact.horizon)
-    store = WindowStore(panel, artifact.plan.model, artifact.horizon)
+    store = WindowStore(panel, artifact.plan.model, artifact.horizon, artifact.effects)
     return store.batch(forecast.series, None, panel.row_at(forecast.cutoff)).inputs
 
 

@@ -308,9 +308,7 @@ def test_paths_share_their_random_numbers_among_variants():
     hidden = hide_each(batch.inputs, panel, None, network.config.patch)
     same = [replace(one, inputs=batch.inputs) for one in hidden]
     with torch.inference_mode():
-        still = importance_of(
-            model.artifact.ensemble, batch.inputs, same, 0, batch.target, torch.tensor([5])
-        )
+        still = importance_of(model.artifact.ensemble, batch.inputs, same, 0, batch, torch.tensor([5]))
     assert max(one.change for one in still) < 1e-5
 
 

@@ -100,9 +100,6 @@ def test_the_sun_does_not_shine_at_night():
     np.testing.assert_allclose(forecast.mean[0, :, 0], largest, atol=1)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="most experts know nothing of a covariate: half of its effect is kept"
-)
 def test_what_if_moves_the_mean_of_counts_by_the_effect():
     """A promotion of +40 on a fifth of the days of eight series that are closed on weekends."""
     random = RNG(2)

@@ -26,7 +26,7 @@ pytest.importorskip("onnxscript", reason="needs the extra onnx")
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 
-LINEAR = LinearPlan(lookbacks=(9,), lags=(3,))
+LINEAR = LinearPlan(lookbacks=(9,))
 EXPERTS = ExpertPlan(
     experts=tuple(name for name in get_args(Expert) if name != "tsb"),
     history_length=48,
@@ -110,7 +110,7 @@ def test_onnxruntime_equals_torch_with_covariates_categories_and_gaps(make_artif
 @pytest.mark.slow
 def test_experts_and_their_linear_maps_are_inside_the_file(make_artifact, tmp_path):
     linear = LINEAR.model_copy(update={"units": 4, "phases": 3})
-    pool = EXPERTS.model_copy(update={"drivers": ("p0", "k0"), "linear": linear})
+    pool = EXPERTS.model_copy(update={"drivers": ("y1", "p0"), "linear": linear})
     panel, artifact = make_artifact(model={"context_length": 18, "pool": pool}, **RICH)
     (member,) = artifact.ensemble.members
     member.network_weight.fill_(0.5)
@@ -171,7 +171,8 @@ def test_the_summary_names_the_inputs_and_the_metadata_describe_them(tmp_path, c
     tiny.model().save(tmp_path / "model")
     summary = fc.load(tmp_path / "model").export_onnx(tmp_path / "shop.onnx")
     assert summary.split("; ")[0] == (
-        "context, past, known, static_category, phase, elapsed, channel, history → quantiles, mean"
+        "context, past, known, static_category, phase, elapsed, channel, history, effect, multiplies, "
+        "inflation → quantiles, mean"
     )
     assert capfd.readouterr() == ("", "")
     session = onnxruntime.InferenceSession(tmp_path / "shop.onnx")
@@ -181,7 +182,7 @@ def test_the_summary_names_the_inputs_and_the_metadata_describe_them(tmp_path, c
     assert np.allclose(quantiles, tiny.ahead().quantiles, rtol=1e-5)
     stored = session.get_modelmeta().custom_metadata_map
     found = {key: json.loads(value) for key, value in stored.items() if key.startswith("forecaster.")}
-    assert found["forecaster.format"] == 3
+    assert found["forecaster.format"] == 4
     assert found["forecaster.channels"] == ["sales"] and found["forecaster.known"] == ["price"]
     assert found["forecaster.freq"] == "1d" and found["forecaster.horizon"] == 7
     assert found["forecaster.cycles"] == ["week", "year"]

@@ -354,7 +354,7 @@ def test_a_planted_effect_is_recovered():
 
 @pytest.mark.slow
 def test_the_planted_effects_of_the_demo_are_recovered_within_ten_percent():
-    """Of promotions with and without their price, and of a price each day; within promotions within 20."""
+    """Of promotions with and without their price, and of a price each day; within promotions within 25."""
     sys.path.insert(0, str(ROOT / "data"))
     import make_demo
 
@@ -391,7 +391,7 @@ def test_the_planted_effects_of_the_demo_are_recovered_within_ten_percent():
     }
     assert all(0.9 < share < 1.1 for share in found.values()), found
     within = recovered(lambda p: np.where(p < 0.95 * p.max(), 0.9 * p, p), lambda promo: promo)
-    assert 0.8 < within < 1.2  # lower prices than any in the rows
+    assert 0.8 < within < 1.25  # lower prices than any in the rows
 
 
 def test_the_pictures_show_both_forecasts_and_the_difference():

@@ -32,7 +32,15 @@ def test_every_format_that_is_read_has_its_golden_artifact() -> None:
 
 @pytest.mark.parametrize(
     ("older", "commit"),
-    [(1, "e917b4f"), (2, "1e68356"), (3, "e815cb9"), (4, "4feacf0"), (5, "78539bd"), (6, "bd4a81e")],
+    [
+        (1, "e917b4f"),
+        (2, "1e68356"),
+        (3, "e815cb9"),
+        (4, "4feacf0"),
+        (5, "78539bd"),
+        (6, "bd4a81e"),
+        (8, "0a4f5aa"),
+    ],
 )
 def test_an_older_format_is_refused_with_the_last_commit_that_reads_it(
     tmp_path: Path, older: int, commit: str
@@ -42,6 +50,6 @@ def test_an_older_format_is_refused_with_the_last_commit_that_reads_it(
     with pytest.raises(fc.ArtifactError) as refused:
         fc.load(tmp_path)
     assert str(refused.value) == (
-        f"{tmp_path}: artifact format {older}, expected format 8: the last commit that reads it is "
+        f"{tmp_path}: artifact format {older}, expected format 9: the last commit that reads it is "
         f"{commit}; fit the model again: forecaster fit TABLE --out {tmp_path}"
     )

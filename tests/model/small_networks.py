@@ -9,11 +9,11 @@ from forecaster.model.embedding import Shape
 from forecaster.model.heads import BinnedHead
 from forecaster.model.network import Network
 from forecaster.model.scaling import Scale
-from forecaster.windows.batch import Inputs
+from forecaster.windows.batch import Inputs, no_effects
 
 CONTEXT, HORIZON = 18, 7  # multiples of neither patch: 4 in the context, 3 in the horizon
 HISTORY = 40
-LINEAR = LinearPlan(lookbacks=(3, 8), lags=(2, 9))
+LINEAR = LinearPlan(lookbacks=(3, 8))
 EXPERTS = ExpertPlan(
     experts=("naive", "ets", "seasonal_mean", "linear"),
     history_length=HISTORY,
@@ -50,10 +50,9 @@ def make_network(shape: Shape, **settings: object) -> Network:
             buffer.copy_(torch.rand(buffer.shape) + 0.5)
     if network.experts is not None:
         network.network_weight.fill_(0.5)
-        if (linear := network.experts.linear) is not None:
-            for weights in linear.maps:
+        if network.experts.linear is not None:
+            for weights in network.experts.linear.maps:
                 torch.nn.init.normal_(weights, std=0.3)
-                weights[..., weights.shape[2] - len(linear.allowed) :, :] *= linear.allowed
     return network
 
 
@@ -107,6 +106,7 @@ def make_inputs(
         history=history,
         history_observed=~history.isnan(),
         drivers=numbers(batch, driver_length, drivers),
+        **no_effects(batch, shape.channels),
     )
 
 
@@ -139,6 +139,7 @@ def one_channel(inputs: Inputs, channel: int) -> Inputs:
         channel=inputs.channel[:, at],
         history=inputs.history[..., at],
         history_observed=inputs.history_observed[..., at],
+        **no_effects(len(inputs.channel), 1),
     )
 
 

@@ -13,13 +13,13 @@ from forecaster.config import ExpertPlan, LinearPlan
 from forecaster.fitting.experts.drivers import DriverRows, MapSums, Products, _selected, _solved
 from forecaster.model.experts import CUTOFFS
 
-SHAPE = Shape(horizon=HORIZON, channels=2, past=1, known=1)
+SHAPE = Shape(horizon=HORIZON, channels=2, past=2)
 ARX = ExpertPlan(
     experts=("naive", "linear", "arx"),
     history_length=HISTORY,
     memory=24,
     seasons=(4, 0),
-    drivers=("a", "b", "p", "k"),
+    drivers=("a", "b", "p", "q"),
     driver_length=5 + CUTOFFS,
     linear=LinearPlan(lookbacks=(8,)),
 )
@@ -152,7 +152,6 @@ def related(rows: int = 500) -> pl.DataFrame:
     [
         {"target": ["A", "B", "C"]},
         pytest.param({"target": ["B"], "past": ["A", "C"]}, marks=pytest.mark.slow),
-        pytest.param({"target": ["B"], "known": ["A"]}, marks=pytest.mark.slow),
     ],
 )
 def test_a_relation_between_columns_is_found_and_keeps_after_saving(roles, tmp_path):
@@ -163,9 +162,7 @@ def test_a_relation_between_columns_is_found_and_keeps_after_saving(roles, tmp_p
     experts = model.artifact.ensemble.members[0].experts
     used = dict(zip(roles["target"], experts.arx.used[1:].tolist(), strict=True))
     assert used["B"] and not used.get("C")
-    forecast = fc.load(tmp_path / "model").predict(
-        frame.head(497), future=frame.tail(3) if "known" in roles else None
-    )
+    forecast = fc.load(tmp_path / "model").predict(frame.head(497))
     values = (
         forecast.frame.filter(pl.col("channel") == "B")
         if "channel" in forecast.frame.columns

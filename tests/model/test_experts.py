@@ -24,7 +24,7 @@ from forecaster.model.embedding import Shape
 from forecaster.model.evidence import positions
 from forecaster.model.experts import CUTOFFS, Experts
 from forecaster.model.scaling import ContextScaler, Scale
-from forecaster.windows.batch import Inputs
+from forecaster.windows.batch import Inputs, no_effects
 from forecaster.windows.store import training_store
 from forecaster.windows.streams import WindowSequence
 
@@ -69,6 +69,7 @@ def pool_of(experts, rows):
         history=history,
         history_observed=observed,
         drivers=empty,
+        **no_effects(count, 1),
     )
     zero = torch.zeros(count, 1, dtype=torch.float64)
     return experts(inputs, Scale(zero, zero, zero + 1), ContextScaler(1), empty)
@@ -452,10 +453,10 @@ def test_any_history_gives_finite_rising_quantiles_and_leaves_other_rows_alone(c
 
 
 def test_noise_that_maps_were_solved_on_gives_the_linear_forecast_no_weight(make_panel, make_config):
-    """Maps of many features of noise fit their own windows; held-out maps do not."""
-    panel = make_panel(2, 260, known=6)
-    settings = {"experts": ("naive", "level_0.1", "linear"), "lookbacks": (24,)}
-    plan, split = resolve(panel, make_config(8, context_length=24, model=settings))
+    """Maps of long lookbacks over noise fit their own windows; held-out maps do not."""
+    panel = make_panel(2, 260)
+    settings = {"experts": ("naive", "level_0.1", "linear"), "lookbacks": (100,)}
+    plan, split = resolve(panel, make_config(8, context_length=100, model=settings))
     plan = plan.with_linear(ridge_alpha=1e-4)
     network, store = bare_network(panel, plan, split.train_end), training_store(panel, plan)
     solve_experts(network, panel, plan, split, store)

@@ -1,4 +1,4 @@
-"""The linear forecast's laws: what it reads, what it may not see, and that it scales with its data."""
+"""The linear forecast's laws: what it reads, what it does not, and that it scales with its data."""
 
 from dataclasses import replace
 
@@ -8,7 +8,6 @@ import torch
 from small_networks import (
     CONTEXT,
     EVERYTHING,
-    HORIZON,
     PLAIN,
     make_inputs,
     make_network,
@@ -17,37 +16,33 @@ from small_networks import (
     with_targets,
 )
 
-from forecaster.config import ExpertPlan, LinearPlan
 from forecaster.model.linear import ALL, EARLY, HeldOut
 
-SHAPES = {
-    "plain": PLAIN,
-    "everything": EVERYTHING,
-    "irregular": replace(EVERYTHING, regular=False),
-}
-every_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 
-
-def make(shape, mask="causal", **settings):
+def make(shape, **settings):
     """A network that is its linear forecast alone, with random maps."""
     linear = with_linear(**{"calendar": True, **settings})
     pool = linear.model_copy(update={"experts": ("linear",)})
-    network = make_network(shape, decoder_mask=mask, pool=pool)
+    network = make_network(shape, pool=pool)
     network.network_weight.zero_()
     return network
 
 
-def test_with_a_full_mask_every_lead_sees_all_that_is_known():
-    network, inputs = make(EVERYTHING, mask="full"), make_inputs(EVERYTHING)
-    other = network(with_other_future(inputs, lead=HORIZON - 1))
-    assert not torch.isclose(other[:, 0], network(inputs)[:, 0]).all(dim=-1).any()
+def test_nothing_known_in_advance_is_read():
+    network, inputs = make(EVERYTHING), make_inputs(EVERYTHING)
+    others = (
+        with_other_future(inputs, lead=0),
+        replace(inputs, known=inputs.known + 1, known_category=0 * inputs.known_category),
+    )
+    for other in others:
+        assert torch.equal(network(other), network(inputs))
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3, 0.9])
 def test_what_a_map_reads_is_the_tail_less_its_mean_and_zero_where_nothing_is_observed(missing):
     network, inputs = make(PLAIN), make_inputs(PLAIN, missing=missing)
     scale = network.scale(inputs)
-    exogenous = network.experts.linear.exogenous(inputs, inputs.known)[:, 0]
+    exogenous = network.experts.linear.exogenous(inputs)[:, 0]
     for number, lookback in enumerate(network.experts.linear.lookbacks):
         features, level = network.experts.linear.features(inputs, scale, exogenous, number)
         for row in range(len(features)):
@@ -59,18 +54,13 @@ def test_what_a_map_reads_is_the_tail_less_its_mean_and_zero_where_nothing_is_ob
             np.testing.assert_allclose(features[row, :lookback], wanted, rtol=1e-5, atol=1e-5)
 
 
-def test_what_a_map_reads_of_known_covariates_lies_where_the_lags_say():
-    network, inputs = make(EVERYTHING, mask="full"), make_inputs(EVERYTHING)
-    known = network.embedding.known_scaler(inputs.known, inputs.known_observed)
-    exogenous = network.experts.linear.exogenous(inputs, known)[:, 0]
-    codes = torch.cat(
-        [torch.eye(size + 1)[inputs.known_category[..., n]][..., 1:] for n, size in enumerate((2, 4))],
-        dim=-1,
-    )
-    steps = torch.cat([known, codes], dim=-1)
-    spans = [slice(CONTEXT - 2, CONTEXT), slice(CONTEXT - 9, CONTEXT - 2), slice(CONTEXT, None)]
-    wanted = torch.cat([steps[:, span].flatten(1) for span in spans], dim=1)
-    assert torch.equal(exogenous[:, 2 * 3 * EVERYTHING.cycles :], wanted)
+@pytest.mark.parametrize("shift", [0, 5])
+def test_what_a_map_reads_of_the_calendar_is_three_waves_of_each_cycle_at_the_cutoff(shift):
+    network, inputs = make(EVERYTHING), make_inputs(EVERYTHING)
+    found = network.experts.linear.exogenous(inputs, [shift])[:, 0]
+    angle = 2 * np.pi * inputs.phase[:, CONTEXT - 1 - shift].numpy()[..., None] * np.arange(1, 4)
+    wanted = np.concatenate([np.sin(angle), np.cos(angle)], axis=-1).reshape(len(found), -1)
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
 def test_the_phase_of_a_cutoff_survives_rounding():
@@ -79,17 +69,6 @@ def test_the_phase_of_a_cutoff_survives_rounding():
     inputs = replace(inputs, phase=phase[:, None, None].expand_as(inputs.phase))
     found = network.experts.linear.phase(inputs)[:, 0]
     assert found.tolist() == [hour for hour in range(24) for _ in range(PLAIN.channels)]
-
-
-def test_many_known_covariates_enter_as_means_of_horizon_patches_then_not_at_all():
-    horizon = 300
-    sizes = {}
-    for count in (5, 10, 900):
-        shape = replace(PLAIN, horizon=horizon, known=count)
-        pool = ExpertPlan(experts=("linear",), linear=LinearPlan(lookbacks=(4,)))
-        network = make_network(shape, pool=pool, patch=2, decoder_patch=3)
-        sizes[count] = network.experts.linear.maps[0].shape[2] - 4
-    assert sizes == {5: 5 * 300, 10: 10 * 100, 900: 0}
 
 
 def test_the_network_weight_leads_from_the_linear_forecast_to_the_networks():
@@ -124,10 +103,10 @@ def test_attention_reads_the_end_of_the_context_alone():
 
 
 @pytest.mark.parametrize(("units", "grows"), [("window", 3.0), ("training", 1.0)])
-def test_a_covariate_adds_as_much_in_a_wild_context_only_where_maps_count_in_training_spreads(
+def test_the_calendar_adds_as_much_in_a_wild_context_only_where_maps_count_in_training_spreads(
     units, grows
 ):
-    network = make(EVERYTHING, units=units, mask="full")
+    network = make(EVERYTHING, units=units)
     if units == "training":
         network.experts.linear.spread.copy_(
             torch.tensor([2.0, 5.0, 7.0])[: len(network.experts.linear.spread)]
@@ -135,7 +114,7 @@ def test_a_covariate_adds_as_much_in_a_wild_context_only_where_maps_count_in_tra
     calm = make_inputs(EVERYTHING)
     wild = with_targets(calm, 3 * calm.history)
     added = [
-        (network(with_other_future(inputs, lead=0)) - network(inputs))[..., 4]
+        (network(replace(inputs, phase=1 - inputs.phase)) - network(inputs))[..., 4]
         for inputs in (calm, wild)
     ]
     assert added[0].abs().max() > 0.01
@@ -161,44 +140,38 @@ def test_units_of_a_season_are_the_mean_distance_of_observed_values_so_far_apart
         assert float(found[window, channel]) == pytest.approx(wanted, rel=1e-4)
 
 
-@pytest.mark.parametrize("mask", ["causal", "full"])
 @pytest.mark.parametrize("shift", [1, 8])
-def test_an_earlier_cutoff_is_forecast_from_the_window_that_ends_there_by_maps_of_the_early_rows(
-    shift, mask
-):
-    network = make(EVERYTHING, phases=3, mask=mask)
+def test_an_earlier_cutoff_is_forecast_from_the_window_that_ends_there_by_maps_of_the_early_rows(shift):
+    network = make(EVERYTHING, phases=3)
     linear, inputs = network.experts.linear, make_inputs(EVERYTHING)
     scale = linear.units(inputs, network.scale(inputs))
-    known = network.embedding.known_numbers(inputs)
     for leads in (slice(None), [0, 4, 6]):
-        (found,) = linear.center(inputs, scale, known, None, [shift], leads).unbind(dim=1)
+        (found,) = linear.center(inputs, scale, None, [shift], leads).unbind(dim=1)
         for maps in linear.maps:
             maps[ALL], maps[EARLY] = maps[EARLY].clone(), maps[ALL].clone()
         before = replace(
             inputs,
             context=inputs.context[:, :-shift],
             observed=inputs.observed[:, :-shift],
-            known_category=inputs.known_category[:, :-shift],
             phase=inputs.phase[:, :-shift],
             elapsed=inputs.elapsed[:, :-shift],
         )
-        twin = linear.center(before, scale, known[:, :-shift], None, [0], leads)
+        twin = linear.center(before, scale, None, [0], leads)
         torch.testing.assert_close(found, twin[:, 0])
 
 
 def test_training_windows_are_forecast_by_the_maps_without_their_block_of_time():
     network, inputs = make(PLAIN), make_inputs(PLAIN)
     linear, scale = network.experts.linear, network.scale(inputs)
-    known = network.embedding.known_numbers(inputs)
     maps = [torch.randn(3, *kept.shape[1:]) for kept in linear.maps]
     linear.held_out, linear.step = [HeldOut(begin=100, size=10, maps=maps)], 2.0
     # Of two blocks; the third maps are of all rows: those of times outside.
     time = torch.tensor([99, 105, 116])
     for shift, blocks in ((0, (2, 0, 1)), (5, (2, 2, 0))):
-        (found,) = linear.center(inputs, scale, known, time, [shift]).unbind(dim=1)
+        (found,) = linear.center(inputs, scale, time, [shift]).unbind(dim=1)
         for window, block in enumerate(blocks):
             for kept, own in zip(linear.maps, maps, strict=True):
                 kept[:] = own[block]
-            twin = linear.center(inputs, scale, known, None, [shift])[:, 0]
+            twin = linear.center(inputs, scale, None, [shift])[:, 0]
             rows = slice(2 * window, 2 * window + 2)
             torch.testing.assert_close(found[rows], twin[rows])

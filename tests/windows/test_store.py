@@ -21,7 +21,7 @@ from forecaster.windows.store import WindowStore
 from forecaster.windows.streams import WindowSequence
 
 L, H, T = 9, 4, 14
-DRIVERS = 2  # the last columns
+DRIVERS = 2  # the last columns before those known in advance
 NAMES = [field.name for field in fields(Inputs)]
 
 
@@ -74,7 +74,9 @@ def slow_window(panel, series, channel, cutoff, length=L, horizon=H, history=T):
     own = panel.values[max(begin, cutoff + 1 - history) : cutoff + 1, list(channels)]
     so_far[history - len(own) :] = own
     drivers = np.full((history + 3, len(schema.columns[-DRIVERS:])), np.nan)
-    own = panel.values[max(begin, cutoff + 1 - len(drivers)) : cutoff + 1, -DRIVERS:]
+    end = len(schema.columns)
+    first = max(begin, cutoff + 1 - len(drivers))
+    own = panel.values[first : cutoff + 1, end - drivers.shape[1] : end]
     drivers[len(drivers) - len(own) :] = own
     return {
         "context": targets[:length],
@@ -93,6 +95,9 @@ def slow_window(panel, series, channel, cutoff, length=L, horizon=H, history=T):
         "history": so_far,
         "history_observed": ~np.isnan(so_far),
         "drivers": drivers,
+        "effect": np.zeros((0, len(targets[0]))),
+        "multiplies": np.zeros(0, bool),
+        "inflation": np.zeros(0),
         "target": targets[length:],
         "series": series,
         "cutoff": cutoff,

@@ -138,8 +138,7 @@ def _rows(
         batch = store.batch(series[part], channels, cutoff[part])
         inputs = batch.inputs
         scale = network.scale(inputs)
-        known = network.embedding.known_numbers(inputs)
-        forecast = linear.forecast(inputs, scale, known, batch.time)[0][:, 0]  # [R, 1, H] → [R, H]
+        forecast = linear.forecast(inputs, scale, batch.time)[0][:, 0]  # [R, 1, H] → [R, H]
         filled = experts.history(inputs, scale).filled
         autoregressive, level = arx.autoregressive(filled, inputs, scale, network.scaler, (0,))
         values = arx.standardised(inputs, scale, network.scaler)[:, experts.cutoff_span :]

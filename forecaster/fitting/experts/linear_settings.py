@@ -48,28 +48,12 @@ def linear_settings(model: ModelConfig, panel: Panel, context: int) -> LinearPla
         lookbacks = _default_lookbacks(panel, context)
         if model.context_length is not None:
             lookbacks = tuple(n for n in lookbacks if n <= context) or (context,)
-    longest = min(max(*lookbacks, context), _LONGEST_LOOKBACK)
     units = model.linear_units
     return LinearPlan(
         lookbacks=lookbacks,
         units=panel.calendar.season_length if units == "season" else units,
         ridge_alpha=model.ridge_alpha,
-        lags=_known_lags(panel, longest),
     )
-
-
-def _known_lags(panel: Panel, longest: int) -> tuple[int, ...]:
-    """Steps before the horizon from which known covariates are read once more: a season and each cycle.
-
-    A promotion a week ago explains the value a week ago that the lookback reads (prices: MASE .698 with the
-    day before alone, .691 with the week before).
-    """
-    calendar = panel.calendar
-    if not panel.schema.known_and_holidays:
-        return ()
-    cycles = [cycle_steps(calendar, name) for name in calendar.cycles]
-    lags = {steps for steps in (calendar.season_length, *cycles) if 1 < steps <= longest}
-    return tuple(sorted(lags))
 
 
 def choose_linear(panel: Panel, plan: Plan, split: Split) -> Plan:
@@ -219,21 +203,18 @@ class _Choice:
         self, widest: Sequence[ridge.Equations], alphas: Tensor, settings: LinearPlan
     ) -> list[Tensor]:
         """The maps of some settings, from the sums of one that reads more; 0 for what it does not read."""
-        linear = self._linear
         maps = []
-        for sums, lookback in zip(widest, linear.lookbacks, strict=True):
-            # Normal equations of fewer features are some rows and columns of those of all.
+        for sums, lookback in zip(widest, self._linear.lookbacks, strict=True):
+            # Normal equations of fewer features are the first rows and columns of those of all.
             narrow = sums.pooled() if settings.phases == 1 else sums
-            columns = torch.arange(narrow.gram.shape[1])  # [F]
             if not settings.calendar:
-                columns = columns[(columns < lookback) | (columns >= lookback + linear.calendar)]
-                gram = narrow.gram[:, columns][:, :, columns]
-                narrow = narrow._replace(gram=gram, cross=narrow.cross[:, columns])
-            free = ridge.solution(linear, narrow, alphas)
+                gram, cross = narrow.gram[:, :lookback, :lookback], narrow.cross[:, :lookback]
+                narrow = narrow._replace(gram=gram, cross=cross)
+            free = ridge.solution(narrow, alphas)
             solved = ridge.with_periodic(free, narrow, alphas, lookback, settings.period)
             features = sums.gram.shape[1]
             padded = solved.new_zeros(len(solved), features, solved.shape[2])  # [P, F, H]
-            padded[:, columns] = solved
+            padded[:, : solved.shape[1]] = solved
             maps.append(padded)
         return maps
 

@@ -238,7 +238,10 @@ def _seasons(calendar: Calendar, longest: int) -> tuple[int, int]:
 
 
 def _drivers(panel: Panel) -> tuple[str, ...]:
-    """The columns that `arx` may read, the last ones of the table: covariates, and targets where some."""
+    """The columns that `arx` may read, the last ones of the table: covariates, and targets where some.
+
+    Those known in advance too: effects read them at their own rows, and one may act some steps later.
+    """
     schema = panel.schema
     too_short = panel.longest < _DRIVEN_ROWS
     if not panel.regular or too_short or panel.n_channels > _MOST_CHANNELS:

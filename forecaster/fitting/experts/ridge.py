@@ -5,13 +5,14 @@
 x holds the features of a window (`model/linear.py`), y its targets less the level taken away, both in the
 units of the maps; w is below 1 where a target lies more than ten spreads from its context; N is Σ w over the
 longest training span, so that shorter spans are shrunk as much. (Windows weighted by their squared scale, as
-on globally scaled data, were worse: MSE .667 against .660 on ETTh1, 96 hours.)
+on globally scaled data, were worse: MSE .667 against .660 on ETTh1, 96 hours.) Targets count as missing at
+random: Σ w·x·y is that of the observed ones, times Σ w over theirs.
 
 The sums are kept per quarter of the training time, so that every residual is that of a map solved without
 its quarter: residuals of windows in the solution gave 80 % bands that held 70 %.
 
-Axes: B batch · R row, a channel of a window · E exogenous feature · P phase of the shortest cycle ·
-F feature · H lead.
+Axes: B batch · R row, a channel of a window · E harmonic of the calendar · P phase of the shortest
+cycle · F feature · H lead.
 """
 
 from __future__ import annotations
@@ -41,8 +42,6 @@ FOLDS = 4
 """Quarters of the training time; as a key of maps: all of it."""
 _BLOCK_CELLS = 1 << 22  # numbers of a block of windows: 32 MB in float64
 _FAR = 10.0  # spreads from which on a target weighs less, as the square of its distance
-_CG_STEPS = 12  # each reads all windows once more; the preconditioner leaves few to do
-_CG_TOLERANCE = 1e-4  # of the right-hand side
 # Of the mean diagonal, added to it: centred rows sum to 0, so without any penalty there is no inverse.
 _JITTER = 1e-9
 _TINY = 1e-12
@@ -67,7 +66,7 @@ def solve_linear(network: Network, panel: Panel, plan: Plan, index: WindowIndex)
             windows = RidgeWindows(network, panel, plan, index, MOST_ROWS, span)
             equations = without_quarters(summed(windows), range(FOLDS), longest_weight)
             longest_weight = longest_weight or [sums.longest_weight for sums in equations[FOLDS]]
-            maps = _solved_maps(windows, equations, alphas)
+            maps = _solved_maps(linear, equations, alphas)
             held_out.append(HeldOut(windows.begin, windows.quarter, maps))
         linear.held_out, linear.step = held_out, panel.calendar.step
         for number, parameter in enumerate(linear.maps):
@@ -78,21 +77,16 @@ def solve_linear(network: Network, panel: Panel, plan: Plan, index: WindowIndex)
 
 
 def _solved_maps(
-    windows: RidgeWindows, equations: Mapping[int, Sequence[Equations]], alphas: Tensor
+    linear: LinearForecast, equations: Mapping[int, Sequence[Equations]], alphas: Tensor
 ) -> list[Tensor]:
     """[quarter, P, F, H] the maps of each lookback without each quarter, and last on all rows."""
-    linear = windows.linear
-    free = {
-        fold: [solution(linear, sums, alphas) for sums in by_map] for fold, by_map in equations.items()
-    }
-    # Not those without a quarter, which serve residuals alone: a refinement reads all windows up to 13 times.
-    free[FOLDS] = _refined(windows, equations[FOLDS], free[FOLDS], alphas)
     maps = []
     for number, lookback in enumerate(linear.lookbacks):
         by_fold = []
         for fold in range(FOLDS + 1):
             sums = equations[fold][number]
-            by_fold.append(with_periodic(free[fold][number], sums, alphas, lookback, linear.period))
+            free = solution(sums, alphas)
+            by_fold.append(with_periodic(free, sums, alphas, lookback, linear.period))
         maps.append(torch.stack(by_fold))
     return maps
 
@@ -189,11 +183,10 @@ class RidgeWindows:
             if linear.unit_lag is not None:
                 distance = distance * unit_ratio(units, scale)
             time = torch.from_numpy(self._time[cutoff])
-            known = network.embedding.known_numbers(inputs)
             yield RowBlock(
                 batch=batch,
                 scale=units,
-                exogenous=linear.exogenous(inputs, known)[:, 0],
+                exogenous=linear.exogenous(inputs)[:, 0],
                 phase=linear.phase(inputs)[:, 0],
                 time=time.repeat_interleave(inputs.channel.shape[1]),
                 target=target,
@@ -281,20 +274,10 @@ class Equations(NamedTuple):
         """Returns the same for one map for all phases."""
         return Equations(*(part.sum(dim=0, keepdim=True) for part in self))
 
-    @property
-    def lacks_targets(self) -> bool:
-        """Whether targets of some rows are missing, beyond rounding."""
-        return not bool((self.observed_weight >= self.weight[:, None] * (1 - 1e-9)).all())
-
-    def unbiased(self, right: Tensor) -> Tensor:
+    def unbiased(self) -> Tensor:
         """[P, F, H] right-hand sides as if targets were missing at random: Σ w over Σ w of observed ones."""
         ratio = self.weight[:, None] / self.observed_weight.clamp(min=_TINY)  # [P, H]
-        return right * ratio[:, None]  # [P, F, H] · [P, 1, H]
-
-    def penalty(self) -> Tensor:
-        """[P, H] N of each lead: less where targets are missing, as the rest of its equation is."""
-        share = self.observed_weight / self.weight.clamp(min=_TINY)[:, None]
-        return self.longest_weight[:, None] * share
+        return self.cross * ratio[:, None]  # [P, F, H] · [P, 1, H]
 
 
 def summed(windows: RidgeWindows) -> list[list[Equations]]:
@@ -344,115 +327,19 @@ def without_quarters(
     return equations
 
 
-def solution(
-    linear: LinearForecast, sums: Equations, alphas: Tensor, right: Tensor | None = None
-) -> Tensor:
-    """[P, F, H] maps, as if targets were missing at random; `right` replaces the right-hand sides.
-
-    A lead h sees the first n(h) features: its map is the solution of the first n(h) equations. With
-    A = Σ w·x·xᵀ + α·N·I = L·Lᵀ, Cholesky, the factor of the first n × n of A is the first n × n of L, so
-    that one factor serves all leads of a penalty.
-    """
-    right = sums.unbiased(sums.cross if right is None else right)
+def solution(sums: Equations, alphas: Tensor) -> Tensor:
+    """[P, F, H] maps: one factor Σ w·x·xᵀ + α·N·I = L·Lᵀ, Cholesky, serves all leads of a penalty."""
+    right = sums.unbiased()
     maps = torch.zeros_like(right)
     identity = torch.eye(right.shape[1], dtype=torch.float64)
-    # Features of the horizon come last, so that a lead sees a beginning of them.
-    always_seen = right.shape[1] - len(linear.allowed)
     for phase, gram in enumerate(sums.gram):
         jitter = _JITTER * gram.diagonal().mean() + _TINY
         for alpha in alphas.unique():
             penalty = alpha * sums.longest_weight[phase] + jitter
             factor = torch.linalg.cholesky(gram + penalty * identity)  # L
-            for block, horizon_features in linear.lead_blocks():
-                leads = torch.arange(block.start, block.stop)
-                leads = leads[alphas[leads] == alpha]
-                size = always_seen + horizon_features  # n(h)
-                leading = factor[:size, :size]
-                solved = torch.cholesky_solve(right[phase, :size, leads], leading)
-                maps[phase, :size, leads] = solved
+            leads = (alphas == alpha).nonzero()[:, 0]
+            maps[phase, :, leads] = torch.cholesky_solve(right[phase, :, leads], factor)
     return maps
-
-
-def _refined(
-    windows: RidgeWindows, sums: Sequence[Equations], maps: Sequence[Tensor], alphas: Tensor
-) -> list[Tensor]:
-    """Maps that are right for the observed targets: preconditioned conjugate gradients.
-
-    Each lead misses other windows, and a Gram matrix for each lead would be too much. So A·x = b, A of the
-    observed targets, is solved by products A·p alone, which stream over the windows; the preconditioner M⁻¹
-    is `solution`, as if targets were missing at random. Hestenes and Stiefel 1952; Saad, "Iterative methods
-    for sparse linear systems", 2003, algorithm 9.1, for all leads at once:
-
-        r = b − A·x
-        z = M⁻¹·r       ρ' = rᵀ·z       p ← z + ρ'/ρ·p
-        x ← x + s·p     r ← r − s·A·p   with s = ρ' / pᵀ·A·p
-    """
-    maps = list(maps)  # x
-    if not any(part.lacks_targets for part in sums):
-        return maps
-    linear = windows.linear
-    right = [_visible(linear, part.cross) for part in sums]
-    images = _applied(windows, sums, maps, alphas)
-    residuals = [b - image for b, image in zip(right, images, strict=True)]  # r
-    directions = [torch.zeros_like(residual) for residual in residuals]  # p, 0 at first
-    energies = [torch.ones(()) for _ in residuals]  # ρ
-    for _ in range(_CG_STEPS):
-        if _converged(residuals, sums):
-            break
-        preconditioned = [
-            solution(linear, part, alphas, right=residual)
-            for part, residual in zip(sums, residuals, strict=True)
-        ]
-        previous = energies
-        energies = [_dot(r, z) for r, z in zip(residuals, preconditioned, strict=True)]
-        for number, z in enumerate(preconditioned):
-            ratio = energies[number] / previous[number].clamp(min=_TINY)
-            directions[number] = z + ratio * directions[number]
-        images = _applied(windows, sums, directions, alphas)  # A·p
-        for number, image in enumerate(images):
-            curvature = _dot(directions[number], image)
-            step = energies[number] / curvature.clamp(min=_TINY)  # s
-            maps[number] = maps[number] + step * directions[number]
-            residuals[number] = residuals[number] - step * image
-    return maps
-
-
-def _converged(residuals: Sequence[Tensor], sums: Sequence[Equations]) -> bool:
-    """Whether the residual of every map is small beside its right-hand side."""
-    return all(
-        bool(residual.norm() <= _CG_TOLERANCE * part.cross.norm())
-        for residual, part in zip(residuals, sums, strict=True)
-    )
-
-
-def _applied(
-    windows: RidgeWindows, sums: Sequence[Equations], directions: Sequence[Tensor], alphas: Tensor
-) -> list[Tensor]:
-    """The left-hand sides over observed targets, times a direction, map by map: A·p."""
-    products = [torch.zeros_like(direction) for direction in directions]
-    for rows in windows.all():
-        groups = list(_groups(rows, torch.zeros_like(rows.phase), windows.linear.phases))
-        equations = windows.equations(rows)
-        for product, direction, (features, target) in zip(products, directions, equations, strict=True):
-            for _, phase, members in groups:
-                x = features[members]  # [R, F]
-                missing = target[members].isnan()  # [R, H]
-                # A·p = Σ w·x·(xᵀ·p) over rows whose target is observed: no Gram matrix of each lead.
-                image = (x @ direction[phase]) * rows.weight[members, None]  # [R, H]
-                product[phase].addmm_(x.T, image.masked_fill(missing, 0.0))
-    images = []
-    for product, direction, part in zip(products, directions, sums, strict=True):
-        penalty = (alphas * part.penalty())[:, None]  # [P, 1, H]
-        images.append(_visible(windows.linear, product + direction * penalty))
-    return images
-
-
-def _visible(linear: LinearForecast, numbers: Tensor) -> Tensor:
-    """[P, F, H] with 0 where a lead may not read a feature."""
-    horizon_features = len(linear.allowed)
-    always_seen = numbers.shape[1] - horizon_features
-    before, horizon = numbers.split([always_seen, horizon_features], dim=1)
-    return torch.cat([before, horizon * linear.allowed], dim=1)
 
 
 def _groups(rows: RowBlock, fold: Tensor, phases: int) -> Iterator[tuple[int, int, Tensor | slice]]:
@@ -464,11 +351,6 @@ def _groups(rows: RowBlock, fold: Tensor, phases: int) -> Iterator[tuple[int, in
         if len(numbers) > 1:
             members = (group == number).nonzero()[:, 0]
         yield number // phases, number % phases, members
-
-
-def _dot(left: Tensor, right: Tensor) -> Tensor:
-    """[P, F, H] twice → [P, 1, H]."""
-    return (left * right).sum(dim=1, keepdim=True)
 
 
 def with_periodic(
@@ -489,7 +371,7 @@ def with_periodic(
     periodic = torch.zeros_like(sums.cross)
     cycles = lookback // period  # K
     oldest = lookback - cycles * period  # the steps before the first whole cycle are not read
-    right = sums.unbiased(sums.cross)
+    right = sums.unbiased()
     for leads in torch.arange(right.shape[2]).split(period):
         phase = torch.arange(len(leads))
         features = oldest + phase[:, None] + period * torch.arange(cycles)  # [phase, cycle]

@@ -1,0 +1,334 @@
+"""A mixed linear regression with autoregressive errors, solved on sums.
+
+    z_u = level and trend of unit u + X_u (b + d_u) + e_u        e_u an AR(1) process, shared φ
+    b_k ~ N(0, τ_g)                                              of the table, k a column of group g
+    d_uk ~ N(0, v_u·δ_g)                                         of a unit; v_u the variance of its noise
+
+τ and δ are those of restricted maximum likelihood, by MacKay's fixed point: a variance is the sum of squares
+of its coefficients over the number of them that the data determine. A group without evidence vanishes.
+
+Units of the same columns without gaps, as series of equal dates have, share a design: its sums and its inverse
+are computed once.
+
+Sources: Laird and Ware, "Random-effects models for longitudinal data" (1982); MacKay, "Bayesian interpolation"
+(1992); Cochrane and Orcutt, "Application of least squares regression to relationships containing
+autocorrelated error terms" (1949).
+
+Axes: U unit, a channel of a series · D design · n row · K column · G group · F = K columns, level and trend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from forecaster.panel.arrays import Floats, Ints
+
+_PASSES = 3  # of the autocorrelation, each with its own variances
+_SWEEPS = 15  # of the variances
+_CHANGE = 0.03  # of the logarithm of a variance, below which a sweep is the last one
+_LARGEST_PHI = 0.98
+_PRIOR_ROWS = 10.0  # of the noise of all units, that each unit's own leans on
+_LEAST = 1e-10  # a variance
+_TREND_ROWS = 30
+"""Rows from which a unit has a trend of its own."""
+
+
+class Unit(NamedTuple):
+    """The rows of a unit; those where z is NaN say nothing."""
+
+    z: Floats
+    """[n]"""
+    columns: Floats
+    """[n, K]; units of one design have the same object."""
+    weight: Floats | None = None
+    """[n] of the rows; None = 1."""
+
+
+class Sums(NamedTuple):
+    """Products of columns, level, trend (x) and z of units, of rows t and t − 1 that are both observed."""
+
+    xx: Floats
+    """[3, D, F, F] Σ x_t x_tᵀ, Σ x_t x_{t−1}ᵀ and Σ x_{t−1} x_{t−1}ᵀ"""
+    xz: Floats
+    """[3, U, F] Σ x_t z_t, Σ x_t z_{t−1} + x_{t−1} z_t and Σ x_{t−1} z_{t−1}"""
+    zz: Floats
+    """[3, U] Σ z_t², Σ z_t z_{t−1} and Σ z_{t−1}²"""
+    rows: Floats
+    """[U]"""
+    design: Ints
+    """[U] of each unit."""
+
+    def whitened(self, phi: float) -> tuple[Floats, Floats, Floats]:
+        """Returns [D, F, F], [U, F] and [U] products of x_t − φ x_{t−1} and z_t − φ z_{t−1}."""
+        now, lagged, before = self.xx
+        both = lagged + np.swapaxes(lagged, 1, 2)
+        xx = now - phi * both + phi**2 * before
+        xz = self.xz[0] - phi * self.xz[1] + phi**2 * self.xz[2]
+        zz = self.zz[0] - 2 * phi * self.zz[1] + phi**2 * self.zz[2]
+        return xx, xz, zz
+
+
+class Normal(NamedTuple):
+    """Normal equations of the columns, level and trend projected out."""
+
+    gram: Floats
+    """[D, K, K]"""
+    cross: Floats
+    """[U, K]"""
+    square: Floats
+    """[U]"""
+    freedom: Floats
+    """[U] rows less level and trend."""
+    design: Ints
+    """[U]"""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Variances, and the coefficients of the units they were learned from."""
+
+    phi: float
+    shared_variance: Floats
+    """[G] τ, in squares of z."""
+    own_variance: Floats
+    """[G] δ, over the noise of a unit."""
+    noise: Floats
+    """[U] v, in squares of z."""
+    shared: Floats
+    """[K] b."""
+    own: Floats
+    """[U, K] d."""
+    determined: Floats
+    """[U, K] how much of a coefficient the rows of a unit fit by themselves, 0 to 1."""
+    sums: Sums
+    """Of the units."""
+
+    @property
+    def coefficients(self) -> Floats:
+        """[U, K] b + d."""
+        return self.shared + self.own
+
+
+def solve(
+    units: Sequence[Unit],
+    group: Ints,
+    phi: float | None = None,
+    start: Solution | None = None,
+    xx: Floats | None = None,
+    least_noise: float = _LEAST,
+) -> Solution:
+    """Returns the variances and coefficients of units.
+
+    Args:
+        units: with the same columns.
+        group: [K] of each column, from 0 on.
+        phi: the autocorrelation of the errors; None = learned.
+        start: variances to begin with.
+        xx: of `Sums`, where they are known.
+        least_noise: variance of the noise of a unit, at least.
+    """
+    sums = summed(units, xx)
+    if phi is not None:
+        return _at_phi(sums, group, phi, start, least_noise)
+    found, phi = start, 0.5 if start is None else start.phi
+    for _ in range(_PASSES):
+        found = _at_phi(sums, group, phi, found, least_noise)
+        before, phi = phi, _autocorrelation(found)
+        if abs(phi - before) < 0.01:
+            break
+    assert found is not None
+    return found
+
+
+def summed(units: Sequence[Unit], known: Floats | None = None) -> Sums:
+    """Returns the sums of units; z is taken less its mean, for rounding; `known`: those of columns alone."""
+    designs: dict[int, list[int]] = {}
+    for number, unit in enumerate(units):
+        alone = unit.weight is not None or np.isnan(unit.z).any()
+        designs.setdefault(-1 - number if alone else id(unit.columns), []).append(number)
+    size = units[0].columns.shape[1] + 2
+    xx = np.zeros((3, len(designs), size, size)) if known is None else known
+    xz, zz = np.zeros((3, len(units), size)), np.zeros((3, len(units)))
+    rows, design = np.zeros(len(units)), np.zeros(len(units), np.int64)
+    for number, members in enumerate(designs.values()):
+        first = units[members[0]]
+        x = _with_level(first)
+        z = np.stack([_centred(units[member]) for member in members], axis=1)  # [n, members]
+        seen = ~np.isnan(z[:, 0])
+        both = np.flatnonzero(seen[1:] & seen[:-1])
+        root = np.ones(len(x)) if first.weight is None else np.sqrt(first.weight)
+        x, z = x * root[:, None], z * root[:, None]
+        (x, z), (x_before, z_before) = ((x[at], z[at]) for at in (both + 1, both))
+        if known is None:
+            xx[:, number] = x.T @ x, x.T @ x_before, x_before.T @ x_before
+        xz[0, members] = z.T @ x
+        xz[1, members] = z_before.T @ x + z.T @ x_before
+        xz[2, members] = z_before.T @ x_before
+        pairs = ((z, z), (z, z_before), (z_before, z_before))
+        zz[:, members] = [(one * other).sum(axis=0) for one, other in pairs]
+        rows[members], design[members] = len(both), number
+    return Sums(xx, xz, zz, rows, design)
+
+
+def _with_level(unit: Unit) -> Floats:
+    """[n, F] columns, level and trend."""
+    count = len(unit.z)
+    trend = np.arange(count) / count - 0.5
+    long = (~np.isnan(unit.z)).sum() >= _TREND_ROWS
+    return np.column_stack([unit.columns, np.ones(count), trend * long])
+
+
+def _centred(unit: Unit) -> Floats:
+    return unit.z - np.nanmean(unit.z)
+
+
+def normal_equations(sums: Sums, phi: float) -> Normal:
+    """Returns the equations of the columns at an autocorrelation."""
+    xx, xz, zz = sums.whitened(phi)
+    inverse = _inverse(_definite(xx[:, -2:, -2:]))  # [D, 2, 2]
+    solved = inverse @ xx[:, -2:, :-2]  # [D, 2, K]
+    gram = xx[:, :-2, :-2] - xx[:, :-2, -2:] @ solved
+    level, columns = xz[:, -2:], xz[:, :-2]
+    cross = columns - _times(np.swapaxes(solved, 1, 2), level, sums.design)
+    square = zz - (level * _times(inverse, level, sums.design)).sum(axis=1)
+    has_trend = xx[sums.design, -1, -1] > 0
+    freedom = np.maximum(sums.rows - 1 - has_trend, 1.0)
+    return Normal(gram, cross, np.maximum(square, 0.0), freedom, sums.design)
+
+
+def _inverse(matrices: Floats) -> Floats:
+    return np.asarray(np.linalg.inv(matrices), np.float64)
+
+
+def _definite(gram: Floats) -> Floats:
+    """[D, 2, 2] of level and trend, which a short unit may lack."""
+    trace = np.trace(gram, axis1=1, axis2=2)[:, None, None]
+    return gram + (1e-9 * trace + 1e-30) * np.eye(2)
+
+
+def _times(matrices: Floats, vectors: Floats, design: Ints) -> Floats:
+    """Returns [U, ·] the matrix [D, ·, ·] of the design of each unit times its vector [U, ·]."""
+    if len(matrices) == len(vectors):  # designs are numbered as units come
+        return np.asarray((matrices @ vectors[..., None])[..., 0])
+    found = np.empty((len(vectors), matrices.shape[1]))
+    for number, matrix in enumerate(matrices):
+        members = design == number
+        found[members] = vectors[members] @ matrix.T
+    return found
+
+
+def _at_phi(sums: Sums, group: Ints, phi: float, before: Solution | None, least: float) -> Solution:
+    """Variances and coefficients at an autocorrelation, from those of one before.
+
+    M = (A + 1/δ)⁻¹ of a design with gram A; what a unit says of b is (A − A M A) / v.
+    """
+    equations = normal_equations(sums, phi)
+    gram, cross, square, freedom, design = equations
+    units, size = cross.shape
+    groups = int(group.max()) + 1
+    members = (group == np.arange(groups)[:, None]).astype(np.float64)  # [G, K]
+    count = members.sum(axis=1)
+    several = units > 2
+    if before is None:
+        noise = np.maximum(square / freedom / 2, least)
+        shared_variance = np.full(groups, noise.mean())
+        own_variance = np.full(groups, 0.1 if several else 0.0)
+    else:
+        noise, shared_variance = before.noise, before.shared_variance
+        own_variance = before.own_variance
+    own, told = np.zeros((units, size)), gram
+    posterior = explained = np.zeros_like(gram)
+    for _ in range(_SWEEPS):
+        if several:
+            own_precision = (1 / own_variance)[group]
+            posterior = _inverse(gram + np.diag(own_precision))  # [D, K, K]
+            explained = gram @ posterior
+            told = gram - explained @ gram
+        precision = np.bincount(design, 1 / noise, len(gram))  # [D]
+        said = np.tensordot(precision, told, axes=1)  # [K, K]
+        heard = ((cross - _times(explained, cross, design)) / noise[:, None]).sum(axis=0)
+        prior = (1 / shared_variance)[group]
+        covariance = _inverse(said + np.diag(prior))
+        shared = covariance @ heard
+        fixed = members @ (1 - prior * np.diag(covariance))  # [G] coefficients that the data determine
+        new = (members @ shared**2) / fixed.clip(1e-9, count)
+        change, shared_variance = _change(shared_variance, new), np.maximum(new, _LEAST)
+        of_table = np.diag(covariance @ said) / units  # [K]
+        determined = np.broadcast_to(of_table, (units, size))
+        if several:
+            own = _times(posterior, cross - _times(gram, shared[None].repeat(units, 0), design), design)
+            of_unit = 1 - own_precision * np.diagonal(posterior, axis1=1, axis2=2)  # [D, K]
+            of_unit = of_unit[design]
+            fixed = members @ of_unit.sum(axis=0)
+            new = (members @ (own**2 / noise[:, None]).sum(axis=0)) / fixed.clip(1e-9)
+            change = max(change, _change(own_variance, new))
+            own_variance = np.maximum(new, _LEAST)
+            determined = determined + of_unit
+        noise = np.maximum(_noise(equations, shared + own, determined.sum(axis=1)), least)
+        if change < _CHANGE:
+            break
+    return Solution(phi, shared_variance, own_variance, noise, shared, own, determined, sums)
+
+
+def _change(before: Floats, after: Floats) -> float:
+    """The largest change of the logarithm of a variance that is above nothing."""
+    matters = np.maximum(before, after) > 1e4 * _LEAST
+    ratio = np.log(np.maximum(after, _LEAST) / np.maximum(before, _LEAST))
+    return float(np.abs(ratio[matters]).max(initial=0.0))
+
+
+def _noise(equations: Normal, coefficients: Floats, determined: Floats) -> Floats:
+    """[U] variances of the noise; that of a short unit leans on the others."""
+    gram, cross, square, freedom, design = equations
+    fitted = _times(gram, coefficients, design)  # [U, K]
+    left = square - 2 * (coefficients * cross).sum(axis=1) + (coefficients * fitted).sum(axis=1)
+    left = np.maximum(left, 0.0)
+    free = np.maximum(freedom - determined, 0.2 * freedom)
+    mean = left.sum() / free.sum()
+    return np.maximum((left + _PRIOR_ROWS * mean) / (free + _PRIOR_ROWS), _LEAST)
+
+
+def _autocorrelation(found: Solution) -> float:
+    """φ of what coefficients, level and trend leave: Σ w_t w_{t−1} / Σ w_{t−1}²."""
+    sums = found.sums
+    c = np.concatenate([found.coefficients, _level(found)], axis=1)  # [U, F]
+    lagged, before = (
+        zz - (xz * c).sum(axis=1) * factor + (c * _times(xx, c, sums.design)).sum(axis=1)
+        for zz, xz, xx, factor in zip(sums.zz[1:], sums.xz[1:], sums.xx[1:], (1, 2), strict=True)
+    )
+    ratio = (lagged / found.noise).sum() / max((before / found.noise).sum(), _LEAST)
+    return float(np.clip(ratio, 0.0, _LARGEST_PHI))
+
+
+def _level(found: Solution) -> Floats:
+    """[U, 2] level and slope of the trend, beside the columns."""
+    sums = found.sums
+    xx, xz, _ = sums.whitened(found.phi)
+    left = xz[:, -2:] - _times(xx[:, -2:, :-2], found.coefficients, sums.design)
+    return _times(_inverse(_definite(xx[:, -2:, -2:])), left, sums.design)
+
+
+def deviations(
+    units: Sequence[Unit], group: Ints, found: Solution, xx: Floats | None = None
+) -> Solution:
+    """Returns the solution with other units: their d at its variances and b."""
+    sums = summed(units, xx)
+    gram, cross, _, _, design = normal_equations(sums, found.phi)
+    precision = (1 / found.own_variance)[group]
+    posterior = _inverse(gram + np.diag(precision))
+    left = cross - _times(gram, found.shared[None].repeat(len(units), 0), design)
+    determined = 1 - precision * np.diagonal(posterior, axis1=1, axis2=2)
+    own = _times(posterior, left, design)
+    return replace(found, own=own, determined=determined[design], sums=sums)
+
+
+def fitted(units: Sequence[Unit], found: Solution) -> list[Floats]:
+    """Returns [n] level, trend and columns of each unit of a solution."""
+    return [
+        _with_level(unit) @ [*beta, *level] + np.nanmean(unit.z)
+        for unit, level, beta in zip(units, _level(found), found.coefficients, strict=True)
+    ]

@@ -1,0 +1,294 @@
+"""Columns of the effects regression: what the date and the known covariates of a row say.
+
+A term is a group of columns that share a variance, so that one without evidence vanishes as a whole.
+
+    number     as it is, and bent at three quantiles; by time of day where steps are finer than a day
+    event      of two values; and, as a term of its own, up to three steps before and after
+    category   a column per word
+    calendar   time of day, weekday, day of the month from both ends, year: by the name of the term
+
+Axes: n row · k column of a term.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from forecaster.panel.arrays import Floats, Ints
+from forecaster.panel.calendar import DAY, MONTHS, Calendar, first_days, months_of
+from forecaster.panel.panel import Panel
+
+Kind = Literal["number", "bent", "event", "around", "category", "missing", "calendar"]
+REACH = 3
+"""Steps before and after an event that have columns of their own."""
+_KNOTS = (0.2, 0.5, 0.8)  # quantiles at which the effect of a number may bend
+_WAVES = 4  # harmonics of the year
+_CLOCK_WAVES = 2  # harmonics of the day that the effect of a number follows
+_SLOTS = 96  # of a day at most: quarter hours
+_FEWEST_EVENTS = 3
+_LAST_DAYS = 4  # business days of a month
+_MOST_WORDS = 100
+_FAR = 1.0  # ranges of the middle 98 % beyond which a number is drawn in
+_WRONG = 100.0  # widths of the bounds
+_TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class Term:
+    """A group of columns, and what standardises it."""
+
+    name: str
+    """For people: that of the covariate, or the part of the calendar."""
+    kind: Kind
+    column: str = ""
+    """Of the table that was learned from; empty = the calendar."""
+    place: int = 0
+    """Of the column among `Panel.values`, or of a category among `Panel.codes`: tables may rename it."""
+    bounds: tuple[float, float] = (0.0, 0.0)
+    """Of a number or an event; those farther out are drawn in."""
+    mean: float = 0.0
+    spread: float = 1.0
+    knots: tuple[float, ...] = ()
+    by_clock: bool = False
+    """Whether the effect follows the time of day."""
+    words: int = 0
+    """Of a category."""
+
+    def size(self, calendar: Calendar) -> int:
+        """Returns k, the number of columns."""
+        if self.kind == "calendar":
+            any_date = Dates(calendar, np.zeros(1, np.int64))
+            coded = _CODES.get(self.name)
+            return _NUMBERS[self.name](any_date).shape[1] if coded is None else coded(any_date)[1]
+        if self.kind == "around":
+            return 2 * REACH
+        if self.kind == "category":
+            return self.words
+        return max(1, len(self.knots)) * (1 + 2 * _CLOCK_WAVES * self.by_clock)
+
+    def name_in(self, panel: Panel) -> str:
+        """Returns the name of the column in a panel."""
+        names = panel.schema.code_columns if self.kind == "category" else panel.schema.columns
+        return names[self.place]
+
+    def columns(self, panel: Panel, rows: slice, clock: Dates) -> Floats:
+        """Returns [n, k] the columns at neighbouring rows of one series; 0 where nothing is known."""
+        if (coded := self._coded(panel, rows, clock)) is not None:
+            return _one_hot(*coded)
+        if self.kind == "calendar":
+            return _NUMBERS[self.name](clock)
+        values = panel.values[rows, self.place]
+        if self.kind == "missing":
+            return np.isnan(values)[:, None].astype(np.float64)
+        number = self._believed(values)
+        if self.kind == "around":
+            return _around((number - self.mean) / self.spread)
+        if self.kind == "bent":
+            parts = [np.maximum(number - knot, 0.0) for knot in self.knots]
+            centers = [max(self.mean - knot, 0.0) for knot in self.knots]
+        else:
+            parts, centers = [number], [self.mean]
+        found = np.nan_to_num((np.stack(parts, axis=1) - centers) / self.spread)
+        if not self.by_clock:
+            return found
+        waves = _waves(clock.time_of_day, _CLOCK_WAVES)
+        return np.concatenate([found, *(found * wave[:, None] for wave in waves.T)], axis=1)
+
+    def _coded(self, panel: Panel, rows: slice, clock: Dates) -> tuple[Ints, int] | None:
+        """The column that is 1 at each row, −1 where none is, and how many there are; None of numbers."""
+        if self.kind == "category":
+            code = panel.codes[rows, self.place] - 1
+            return np.where(code < self.words, code, -1), self.words
+        if self.kind == "calendar" and self.name in _CODES:
+            return _CODES[self.name](clock)
+        return None
+
+    def _believed(self, values: Floats) -> Floats:
+        """Numbers drawn in to the bounds; those a hundred times as far are missing, as a wrong decimal mark is."""
+        low, high = self.bounds
+        reach = _WRONG * (high - low)
+        wrong = (values < low - reach) | (values > high + reach)
+        return np.where(wrong, np.nan, values.clip(low, high))
+
+
+def covariate_terms(panel: Panel) -> Iterator[Term]:
+    """Yields the terms of the known covariates of a panel that vary, by all its rows."""
+    schema, calendar = panel.schema, panel.calendar
+    by_clock = not calendar.integer and calendar.step < DAY
+    for name in schema.known_numeric:
+        place = schema.columns.index(name)
+        values = panel.values[:, place]
+        seen = values[~np.isnan(values)]
+        if len(seen) == 0 or seen.min() == seen.max():
+            continue
+        distinct = _few_distinct(seen)
+        if distinct is not None:
+            low, high = distinct
+            event = Term(name, "event", name, place, (low, high), low, high - low)
+            yield event
+            runs = np.diff(np.nan_to_num(values, nan=low) == high).sum() / 2
+            if panel.regular and runs >= _FEWEST_EVENTS and np.mean(seen == high) < 0.5:
+                yield replace(event, name=f"days around {name}", kind="around")
+        else:
+            bounds = _bounds(seen)
+            seen = seen.clip(*bounds)
+            knots = tuple(np.unique(np.quantile(seen, _KNOTS)).tolist())
+            mean, spread = float(seen.mean()), float(seen.std()) + _TINY
+            number = Term(name, "number", name, place, bounds, mean, spread, by_clock=by_clock)
+            yield number
+            yield replace(number, name=f"bends of {name}", kind="bent", knots=knots)
+        if len(seen) < len(values):
+            yield Term(f"{name} missing", "missing", name, place)
+    for name in schema.known_category:
+        words = len(schema.categories[name])
+        if 1 < words <= _MOST_WORDS:
+            yield Term(name, "category", name, schema.code_columns.index(name), words=words)
+
+
+def _few_distinct(seen: Floats) -> tuple[float, float] | None:
+    """The two values of a column that has no more."""
+    low, high = float(seen.min()), float(seen.max())
+    return (low, high) if ((seen == low) | (seen == high)).all() else None
+
+
+def _bounds(seen: Floats) -> tuple[float, float]:
+    """Ends of what is believed: two ranges of the middle 98 % beyond it; all, where that is one value."""
+    low, high = np.quantile(seen, (0.01, 0.99))
+    if low == high:
+        return float(seen.min()), float(seen.max())
+    reach = _FAR * (high - low)
+    return float(low - reach), float(high + reach)
+
+
+def _around(event: Floats) -> Floats:
+    """[n, 2·REACH] an event up to three rows later, then up to three rows earlier."""
+    event = np.nan_to_num(event)
+    padded = np.pad(event, REACH)
+    shifts = [shift for shift in range(-REACH, REACH + 1) if shift]
+    return np.stack([padded[REACH + shift : REACH + shift + len(event)] for shift in shifts], axis=1)
+
+
+# The calendar
+
+
+class Dates:
+    """The parts of the dates of some rows."""
+
+    def __init__(self, calendar: Calendar, time: Ints):
+        """Takes the times of rows."""
+        self.calendar, self.time = calendar, time
+        local = time if calendar.integer else calendar.wall_clock(time)
+        self.day, self._since_midnight = np.divmod(local, DAY)
+        self.month = months_of(self.day)
+        self.first, self.next = first_days(self.month), first_days(self.month + 1)
+        self.weekday = (self.day + 3) % 7
+        slots = min(_SLOTS, max(1, round(DAY / calendar.step)))
+        self.slots = slots
+        self.slot = self._since_midnight * slots // DAY
+
+    @cached_property
+    def time_of_day(self) -> Floats:
+        """[n] in [0, 1)."""
+        return self._since_midnight / DAY
+
+    @cached_property
+    def year(self) -> Floats:
+        """[n] days since 1 January over 365.25."""
+        return self.day_of_year / 365.25
+
+    @cached_property
+    def day_of_year(self) -> Ints:
+        january = first_days(self.month // 12 * 12)
+        return self.day - january
+
+    def place(self, steps: int) -> Ints:
+        """Returns [n] steps since a multiple of so many."""
+        return self.calendar.steps(0, self.time) % steps
+
+
+def _one_hot(code: Ints, count: int) -> Floats:
+    """[n, count] 1 at a code; nothing where it is outside."""
+    return (code[:, None] == np.arange(count)).astype(np.float64)
+
+
+def _waves(turn: Floats, count: int) -> Floats:
+    angle = 2 * np.pi * turn[:, None] * np.arange(1, count + 1)
+    return np.concatenate([np.sin(angle), np.cos(angle)], axis=1)
+
+
+def _hour_of_week(clock: Dates) -> tuple[Ints, int]:
+    hours = min(clock.slots, 24)
+    hour = clock.slot * hours // clock.slots
+    return clock.weekday * hours + hour, 7 * hours
+
+
+def _business_days_left(clock: Dates) -> tuple[Ints, int]:
+    left = np.busday_count(clock.day.astype("M8[D]"), clock.next.astype("M8[D]"))
+    return np.where((clock.weekday < 5) & (left <= _LAST_DAYS), left - 1, -1), _LAST_DAYS
+
+
+def _working_days(clock: Dates) -> Floats:
+    count = np.busday_count(clock.first.astype("M8[D]"), clock.next.astype("M8[D]"))
+    return np.asarray(count[:, None] - 21.0, np.float64)
+
+
+_CODES: dict[str, Callable[[Dates], tuple[Ints, int]]] = {
+    "time of day": lambda clock: (clock.slot, clock.slots),
+    "weekday": lambda clock: (clock.weekday, 7),
+    "time of day at weekends": lambda clock: (
+        np.where(clock.weekday >= 5, clock.slot, -1),
+        clock.slots,
+    ),
+    "hour of the week": _hour_of_week,
+    "day of the month": lambda clock: (clock.day - clock.first, 31),
+    "days to its end": lambda clock: (clock.next - 1 - clock.day, 31),
+    "business days to its end": _business_days_left,
+    "day of the year": lambda clock: (np.minimum(clock.day_of_year, 364), 365),
+    "week of the year": lambda clock: (np.minimum(clock.day_of_year // 7, 51), 52),
+    "month": lambda clock: (clock.month % 12, 12),
+    "season": lambda clock: (clock.place(clock.calendar.season_length), clock.calendar.season_length),
+}
+"""By term the column that is 1, −1 where none is, and how many there are."""
+_NUMBERS: dict[str, Callable[[Dates], Floats]] = {
+    "year": lambda clock: _waves(clock.year, _WAVES),
+    "working days": _working_days,
+}
+
+
+def calendar_terms(calendar: Calendar, rows: int) -> Iterator[Term]:
+    """Yields the terms of a calendar that so many rows can show."""
+    season, step = calendar.season_length, calendar.step
+    days = rows * step / DAY
+    if calendar.integer:
+        names = {"season": 1 < season <= rows // 2}
+    elif step < DAY:
+        names = {
+            "time of day": days >= 3,
+            "weekday": days >= 15,
+            "time of day at weekends": days >= 15,
+            "hour of the week": days >= 29,
+        }
+    elif step <= 4 * DAY:
+        names = {
+            "weekday": rows >= 10,
+            "day of the month": rows >= 90,
+            "days to its end": rows >= 90,
+            "business days to its end": rows >= 90,
+            "year": days >= 731,
+            "day of the year": days >= 1096,
+        }
+    elif step <= 8 * DAY:
+        names = {"year": rows >= 104, "week of the year": rows >= 156}
+    else:
+        names = {
+            "month": rows >= 15 and step < 100 * DAY,
+            "working days": rows >= 36 and calendar.unit in MONTHS,
+        }
+    for name, shown in names.items():
+        if shown:
+            yield Term(name, "calendar")
