@@ -240,29 +240,27 @@ def _at_phi(sums: Sums, group: Ints, phi: float, before: Solution | None, least:
     else:
         noise, shared_variance = before.noise, before.shared_variance
         own_variance = before.own_variance
-    own, told = np.zeros((units, size)), gram
+    own, of_shared = np.zeros((units, size)), gram
     posterior = explained = np.zeros_like(gram)
     for _ in range(_SWEEPS):
         if several:
-            own_precision = (1 / own_variance)[group]
-            posterior = _inverse(gram + np.diag(own_precision))  # [D, K, K]
+            posterior, of_own = _posterior(gram, own_variance, group)
             explained = gram @ posterior
-            told = gram - explained @ gram
+            of_shared = gram - explained @ gram
         precision = np.bincount(design, 1 / noise, len(gram))  # [D]
-        said = np.tensordot(precision, told, axes=1)  # [K, K]
-        heard = ((cross - _times(explained, cross, design)) / noise[:, None]).sum(axis=0)
+        information = np.tensordot(precision, of_shared, axes=1)  # [K, K]
+        right = ((cross - _times(explained, cross, design)) / noise[:, None]).sum(axis=0)
         prior = (1 / shared_variance)[group]
-        covariance = _inverse(said + np.diag(prior))
-        shared = covariance @ heard
+        covariance = _inverse(information + np.diag(prior))
+        shared = covariance @ right
         fixed = members @ (1 - prior * np.diag(covariance))  # [G] coefficients that the data determine
         new = (members @ shared**2) / fixed.clip(1e-9, count)
         change, shared_variance = _change(shared_variance, new), np.maximum(new, _LEAST)
-        of_table = np.diag(covariance @ said) / units  # [K]
+        of_table = np.diag(covariance @ information) / units  # [K]
         determined = np.broadcast_to(of_table, (units, size))
         if several:
             own = _times(posterior, cross - _times(gram, shared[None].repeat(units, 0), design), design)
-            of_unit = 1 - own_precision * np.diagonal(posterior, axis1=1, axis2=2)  # [D, K]
-            of_unit = of_unit[design]
+            of_unit = of_own[design]
             fixed = members @ of_unit.sum(axis=0)
             new = (members @ (own**2 / noise[:, None]).sum(axis=0)) / fixed.clip(1e-9)
             change = max(change, _change(own_variance, new))
@@ -272,6 +270,13 @@ def _at_phi(sums: Sums, group: Ints, phi: float, before: Solution | None, least:
         if change < _CHANGE:
             break
     return Solution(phi, shared_variance, own_variance, noise, shared, own, determined, sums)
+
+
+def _posterior(gram: Floats, own_variance: Floats, group: Ints) -> tuple[Floats, Floats]:
+    """Returns M = (A + 1/δ)⁻¹ [D, K, K], and 1 − M/δ [D, K], how much of d a design determines."""
+    precision = (1 / own_variance)[group]
+    posterior = _inverse(gram + np.diag(precision))
+    return posterior, 1 - precision * np.diagonal(posterior, axis1=1, axis2=2)
 
 
 def _change(before: Floats, after: Floats) -> float:
@@ -318,10 +323,8 @@ def deviations(
     """Returns the solution with other units: their d at its variances and b."""
     sums = summed(units, xx)
     gram, cross, _, _, design = normal_equations(sums, found.phi)
-    precision = (1 / found.own_variance)[group]
-    posterior = _inverse(gram + np.diag(precision))
+    posterior, determined = _posterior(gram, found.own_variance, group)
     left = cross - _times(gram, found.shared[None].repeat(len(units), 0), design)
-    determined = 1 - precision * np.diagonal(posterior, axis1=1, axis2=2)
     own = _times(posterior, left, design)
     return replace(found, own=own, determined=determined[design], sums=sums)
 

@@ -19,7 +19,7 @@ from typing import Literal
 
 import numpy as np
 
-from forecaster.panel.arrays import Floats, Ints
+from forecaster.panel.arrays import Codes, Floats, Ints
 from forecaster.panel.calendar import DAY, MONTHS, Calendar, first_days, months_of
 from forecaster.panel.panel import Panel
 
@@ -78,10 +78,11 @@ class Term:
 
     def columns(self, panel: Panel, rows: slice, clock: Dates) -> Floats:
         """Returns [n, k] the columns at neighbouring rows of one series; 0 where nothing is known."""
-        if (coded := self._coded(panel, rows, clock)) is not None:
-            return _one_hot(*coded)
+        if self.kind == "category":
+            return _one_hot(panel.codes[rows, self.place] - 1, self.words)
         if self.kind == "calendar":
-            return _NUMBERS[self.name](clock)
+            coded = _CODES.get(self.name)
+            return _NUMBERS[self.name](clock) if coded is None else _one_hot(*coded(clock))
         values = panel.values[rows, self.place]
         if self.kind == "missing":
             return np.isnan(values)[:, None].astype(np.float64)
@@ -98,15 +99,6 @@ class Term:
             return found
         waves = _waves(clock.time_of_day, _CLOCK_WAVES)
         return np.concatenate([found, *(found * wave[:, None] for wave in waves.T)], axis=1)
-
-    def _coded(self, panel: Panel, rows: slice, clock: Dates) -> tuple[Ints, int] | None:
-        """The column that is 1 at each row, −1 where none is, and how many there are; None of numbers."""
-        if self.kind == "category":
-            code = panel.codes[rows, self.place] - 1
-            return np.where(code < self.words, code, -1), self.words
-        if self.kind == "calendar" and self.name in _CODES:
-            return _CODES[self.name](clock)
-        return None
 
     def _believed(self, values: Floats) -> Floats:
         """Numbers drawn in to the bounds; those a hundred times as far are missing, as a wrong decimal mark is."""
@@ -157,7 +149,7 @@ def _few_distinct(seen: Floats) -> tuple[float, float] | None:
 
 
 def _bounds(seen: Floats) -> tuple[float, float]:
-    """Ends of what is believed: two ranges of the middle 98 % beyond it; all, where that is one value."""
+    """Ends of what is believed: a range of the middle 98 % beyond it; all, where that is one value."""
     low, high = np.quantile(seen, (0.01, 0.99))
     if low == high:
         return float(seen.min()), float(seen.max())
@@ -211,7 +203,7 @@ class Dates:
         return self.calendar.steps(0, self.time) % steps
 
 
-def _one_hot(code: Ints, count: int) -> Floats:
+def _one_hot(code: Ints | Codes, count: int) -> Floats:
     """[n, count] 1 at a code; nothing where it is outside."""
     return (code[:, None] == np.arange(count)).astype(np.float64)
 
