@@ -143,7 +143,11 @@ def test_two_devices_with_half_the_batch_learn_what_one_learns_with_the_whole(
 
 @pytest.mark.slow
 def test_two_devices_train_one_member_after_the_other_and_all_of_them_again(make_panel, make_config):
-    """The processes that were started are handed each training; the budget is measured on both."""
+    """The processes that were started are handed each training; the budget is measured on both.
+
+    A gradient of the output's bias is a sum of levels that may cancel; Adam's first step makes a
+    whole step of the rounding that is left.
+    """
     panel = make_panel(3, 60, missing=0.3, known=1)
     fit = {"ensemble_size": 2, "refit": True, "budget_seconds": 1e6}
     model = {"experts": ["naive", "linear"], "lookbacks": (12,)}
@@ -153,7 +157,8 @@ def test_two_devices_train_one_member_after_the_other_and_all_of_them_again(make
         state = second.state_dict()
         for name, weight in first.state_dict().items():
             if not name.endswith("key.bias"):
-                torch.testing.assert_close(state[name], weight, rtol=0, atol=1e-4, msg=name)
+                atol = config.fit.learning_rate if name == "output.bias" else 1e-4
+                torch.testing.assert_close(state[name], weight, rtol=0, atol=atol, msg=name)
     np.testing.assert_allclose(one.ensemble.weights, two.ensemble.weights, atol=1e-4)
     assert [m["network_weight"] for m in one.metrics["members"]] == [
         m["network_weight"] for m in two.metrics["members"]
