@@ -87,7 +87,7 @@ class Trainings:
     def take(self, panel: Panel, effects: Effects | None) -> None:
         """Trains from now on on what effects leave of a panel, with the same windows."""
         self.panel = without_effects(panel, effects)
-        self.store: WindowStore = training_store(self.panel, self._plan)
+        self.store: WindowStore = training_store(self.panel, self._plan, effects)
         self._context = replace(self._context, effects=effects)
 
     def settled(self, plan: Plan, split: Split) -> Plan:

@@ -1,4 +1,4 @@
-"""Learns the effects of a table: which covariates and holidays move its targets, and by how much.
+"""Learns the effects of a table: what covariates, holidays and the calendar do to its targets.
 
     rows ─▶ columns of covariates and of the calendar ─▶ mixed regression of y, or of log y ─▶ coefficients
 
@@ -21,7 +21,7 @@ from forecaster.fitting.regression import Solution, Unit, deviations, fitted, so
 from forecaster.panel.arrays import Bools, Floats, Ints, text_hashes
 from forecaster.panel.panel import Panel
 from forecaster.windows.effect_columns import Term, calendar_terms, covariate_terms
-from forecaster.windows.effects import Effects, dated
+from forecaster.windows.effects import Effects, alike, dated
 from forecaster.windows.index import even_draw
 
 Scale = Literal["sum", "factor", "count"]
@@ -47,6 +47,8 @@ class _Cells(NamedTuple):
     """[n] data units; NaN = missing."""
     columns: Floats
     """[n, K]"""
+    time: Ints
+    """[n]"""
     offset: Floats
     """[n] what is taken off before, in the units of the regression."""
 
@@ -70,27 +72,21 @@ class _Learned:
 
 
 def learn_effects(panel: Panel) -> Effects | None:
-    """Returns the effects of the known covariates of a panel on its targets, by all its rows.
+    """Returns the effects of the known covariates of a panel and of the calendar on its targets, by all its rows.
 
-    The calendar is in the regression too, so that a promotion on Saturdays is none of these. None where no
-    covariate has an effect.
+    Both are in one regression, so that a promotion on Saturdays is no Saturday. None where nothing has an effect.
     """
     declared = tuple(covariate_terms(panel))
-    if not declared or (panel.last_observed < 0).all():
+    terms = (*declared, *_calendar_terms(panel, declared))
+    if not terms or (panel.last_observed < 0).all():
         return None
-    rows = int((panel.last_observed - panel.first_observed).max()) + 1
-    calendar = calendar_terms(panel.calendar, rows)
-    if panel.n_series > 1:  # each series has a design of its own
-        calendar = (term for term in calendar if term.size(panel.calendar) <= _MOST_COLUMNS)
-    every = (*declared, *calendar)
-    sizes = [term.size(panel.calendar) for term in every]
-    group = np.repeat(np.arange(len(every)), sizes)
+    sizes = [term.size(panel.calendar) for term in terms]
+    group = np.repeat(np.arange(len(terms)), sizes)
     series, channels = panel.n_series, panel.n_channels
-    first = sum(sizes[: len(declared)])  # columns of declared terms
-    own = np.full((series, channels, first), np.nan)
+    own = np.full((series, channels, len(group)), np.nan)
     determined = np.zeros_like(own)
-    shared, multiplies = np.zeros((channels, first)), np.zeros(channels, bool)
-    shown = np.zeros(len(every), bool)
+    shared, multiplies = np.zeros((channels, len(group))), np.zeros(channels, bool)
+    shown = np.zeros(len(terms), bool)
     # Series of a channel lean on each other; of a single series its channels do.
     tables = [[*range(channels)]] if series == 1 else [[channel] for channel in range(channels)]
     most = int(np.clip(_WORK // len(group) ** 3, 8, _UNITS))
@@ -104,40 +100,63 @@ def learn_effects(panel: Panel) -> Effects | None:
             continue
         drawn = even_draw(len(units), most)
         some = [units[number] for number in drawn]
-        learned = _learned(_cells(panel, every, some), group)
+        learned = _learned(_cells(panel, terms, some), group)
         shown |= learned.shown
         _put(own, some, learned.coefficients)
         _put(determined, some, learned.solution.determined)
         others = [units[number] for number in np.setdiff1d(np.arange(len(units)), drawn)]
         for start in range(0, len(others), _BLOCK):
             some = others[start : start + _BLOCK]
-            coefficients, fixed = _own(_cells(panel, every, some), group, learned)
+            coefficients, fixed = _own(_cells(panel, terms, some), group, learned)
             _put(own, some, coefficients)
             _put(determined, some, fixed)
         shared[table] = np.median(own[[one for one, _ in units], [two for _, two in units]], axis=0)
         multiplies[table] = learned.kind != "sum"
     # A series without two values has what the table has.
     own = np.where(np.isnan(own), shared, own)
-    kept = shown[group[:first]]
+    kept = shown[group]
     if not kept.any():
         return None
     values = panel.values[:, :channels]
     seen = np.stack([(~np.isnan(values[a:b])).sum(axis=0) for a, b in pairwise(panel.indptr)])
+    of_covariates = group < len(declared)
     return Effects(
-        terms=tuple(term for term, there in zip(declared, shown, strict=False) if there),
+        terms=tuple(term for term, there in zip(terms, shown, strict=True) if there),
         hashes=text_hashes(panel.series_names),
         own=own[..., kept],
         shared=shared[:, kept],
-        determined=determined[..., kept].sum(axis=2) / np.maximum(seen, 1),
+        determined=np.stack(
+            [
+                determined[..., kept & some].sum(axis=2) / np.maximum(seen, 1)
+                for some in (of_covariates, np.ones_like(kept))
+            ],
+            axis=2,
+        ),
         multiplies=multiplies,
-        center=np.zeros((series, channels)),
+        center=np.zeros((series, channels, 2)),
     ).centered(panel)
 
 
+def _calendar_terms(panel: Panel, declared: Sequence[Term]) -> list[Term]:
+    """The terms of the calendar that the rows can show."""
+    rows = int((panel.last_observed - panel.first_observed).max()) + 1
+    terms = calendar_terms(panel.calendar, rows)
+    if panel.n_series > 1 and not _of_one_design(panel, declared):
+        terms = (term for term in terms if term.size(panel.calendar) <= _MOST_COLUMNS)
+    return [*terms]
+
+
+def _of_one_design(panel: Panel, declared: Sequence[Term]) -> bool:
+    """Whether all series have the same columns, and none a gap."""
+    series, *_ = next(alike(panel))
+    same_dates = series == slice(0, panel.n_series)
+    return same_dates and not declared and not np.isnan(panel.values[:, : panel.n_channels]).any()
+
+
 def _put(whole: Floats, units: Sequence[tuple[int, int]], rows: Floats) -> None:
-    """Puts the first columns of units into [S, C, K]."""
+    """Puts rows of units into [S, C, K]."""
     for unit, row in zip(units, rows, strict=True):
-        whole[unit] = row[: whole.shape[2]]
+        whole[unit] = row
 
 
 def _level(panel: Panel, number: int, channel: int) -> float:
@@ -151,19 +170,19 @@ def _cells(panel: Panel, terms: Sequence[Term], units: Sequence[tuple[int, int]]
     numbers = np.unique([number for number, _ in units])
     some = panel.some(numbers)
     some = some.cut(np.maximum(some.indptr[:-1], some.indptr[1:] - _MOST_ROWS), some.indptr[1:])
-    designs: dict[int, tuple[slice, Floats]] = {}
+    designs: dict[int, tuple[slice, Floats, Ints]] = {}
     last, columns = None, np.zeros((0, 0))
     for place, rows, clock in dated(some):
         # Columns of dates alone are those of all series of the same dates.
         if clock is not last or any(term.kind != "calendar" for term in terms):
             columns = np.concatenate([term.columns(some, rows, clock) for term in terms], axis=1)
         last = clock
-        designs[place] = rows, columns
+        designs[place] = rows, columns, clock.time
     found = []
     for number, channel in units:
-        rows, columns = designs[int(np.searchsorted(numbers, number))]
+        rows, columns, time = designs[int(np.searchsorted(numbers, number))]
         y = some.values[rows, channel]
-        found.append(_Cells(y, columns, np.zeros(len(y))))
+        found.append(_Cells(y, columns, time, np.zeros(len(y))))
     return found
 
 
@@ -172,16 +191,16 @@ def _transformed(cells: _Cells, kind: Scale, eta: Floats | None = None) -> tuple
     y, offset = cells.y, cells.offset
     if kind == "sum":
         scale = _scale(y)
-        return Unit(y / scale - offset, cells.columns), scale
+        return Unit(y / scale - offset, cells.columns, cells.time), scale
     if kind == "factor":
         with np.errstate(divide="ignore", invalid="ignore"):
-            return Unit(np.log(y) - offset, cells.columns), 1.0
+            return Unit(np.log(y) - offset, cells.columns, cells.time), 1.0
     if eta is None:
         level = np.nanmean(y) / np.exp(offset).mean()
         eta = np.log(max(float(level), _TINY)) + offset
     eta = eta.clip(-_MOST_LOG, _MOST_LOG)
     mean = np.exp(eta)
-    return Unit(eta + (y - mean) / mean - offset, cells.columns, weight=mean), 1.0
+    return Unit(eta + (y - mean) / mean - offset, cells.columns, cells.time, mean), 1.0
 
 
 def _scale(y: Floats) -> float:
@@ -222,8 +241,9 @@ def _of_counts(cells: Sequence[_Cells], group: Ints) -> _Learned:
     units, found = [_transformed(one, "count")[0] for one in cells], None
     # Whole numbers vary at least as much as those of a Poisson distribution: fewer leave noise to be fitted.
     least = 1.0 if all(_whole(one.y) for one in cells) else _TINY
-    for _ in range(_TURNS):
-        found = solve(units, group, phi=0.0, start=found, least_noise=least)
+    for turn in range(_TURNS):
+        phi = found.phi if found is not None and turn > 1 else None
+        found = solve(units, group, phi, start=found, least_noise=least)
         units = _reweighted(cells, units, found)
     assert found is not None
     return _Learned("count", found, found.coefficients, 0.0)
@@ -251,12 +271,19 @@ def _own(cells: Sequence[_Cells], group: Ints, learned: _Learned) -> tuple[Float
     Groups in which the units of the table do not differ are those of the table.
     """
     found, kind = learned.solution, learned.kind
-    own, determined = np.zeros((2, len(cells), len(group)))
+    own = np.zeros((len(cells), len(group)))
+    determined = np.tile(found.of_table, (len(cells), 1))
     scale = np.array([_scale(one.y) if kind == "sum" else 1.0 for one in cells])[:, None]
     differ = np.flatnonzero(found.own_variance[group] > _NOTHING)
     if len(differ):
-        near = [_Cells(one.y, one.columns[:, differ], one.columns @ found.shared) for one in cells]
-        alone = replace(found, shared=np.zeros(len(differ)))
+        # Of the same dates the same object, so that they share a design.
+        designs = {id(one.columns): one.columns for one in cells}
+        parts = {key: (columns[:, differ], columns @ found.shared) for key, columns in designs.items()}
+        near = []
+        for one in cells:
+            columns, of_table = parts[id(one.columns)]
+            near.append(_Cells(one.y, columns, one.time, of_table))
+        alone = replace(found, shared=np.zeros(len(differ)), of_table=found.of_table[differ])
         alone = _deviations(near, group[differ], kind, alone)
         own[:, differ], determined[:, differ] = alone.own, alone.determined
     return (found.shared + own) * scale, determined

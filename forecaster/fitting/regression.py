@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from forecaster.panel.arrays import Floats, Ints
 
@@ -44,6 +45,8 @@ class Unit(NamedTuple):
     """[n]"""
     columns: Floats
     """[n, K]; units of one design have the same object."""
+    time: Ints
+    """[n] of each row: errors of units may go together."""
     weight: Floats | None = None
     """[n] of the rows; None = 1."""
 
@@ -104,8 +107,12 @@ class Solution:
     """[U, K] d."""
     determined: Floats
     """[U, K] how much of a coefficient the rows of a unit fit by themselves, 0 to 1."""
+    of_table: Floats
+    """[K] the part of that which is of b."""
     sums: Sums
     """Of the units."""
+    together: float = 1.0
+    """As how many rows of one unit those of all units at a time count less: 1 of independent errors."""
 
     @property
     def coefficients(self) -> Floats:
@@ -137,8 +144,9 @@ def solve(
     found, phi = start, 0.5 if start is None else start.phi
     for _ in range(_PASSES):
         found = _at_phi(sums, group, phi, found, least_noise)
-        before, phi = phi, _autocorrelation(found)
-        if abs(phi - before) < 0.01:
+        before, phi = (phi, found.together), _autocorrelation(found)
+        found = replace(found, together=_together(units, found))
+        if abs(phi - before[0]) < 0.01 and found.together < 1.1 * before[1]:
             break
     assert found is not None
     return found
@@ -178,8 +186,11 @@ def _with_level(unit: Unit) -> Floats:
     """[n, F] columns, level and trend."""
     count = len(unit.z)
     trend = np.arange(count) / count - 0.5
-    long = (~np.isnan(unit.z)).sum() >= _TREND_ROWS
-    return np.column_stack([unit.columns, np.ones(count), trend * long])
+    return np.column_stack([unit.columns, np.ones(count), trend * _has_trend(unit)])
+
+
+def _has_trend(unit: Unit) -> bool:
+    return bool((~np.isnan(unit.z)).sum() >= _TREND_ROWS)
 
 
 def _centred(unit: Unit) -> Floats:
@@ -201,7 +212,9 @@ def normal_equations(sums: Sums, phi: float) -> Normal:
 
 
 def _inverse(matrices: Floats) -> Floats:
-    return np.asarray(np.linalg.inv(matrices), np.float64)
+    """Inverses of positive definite matrices [..., K, K], by Cholesky's factor: in a third of numpy's time."""
+    factor = torch.linalg.cholesky(torch.from_numpy(matrices))
+    return torch.cholesky_inverse(factor).numpy()
 
 
 def _definite(gram: Floats) -> Floats:
@@ -240,6 +253,7 @@ def _at_phi(sums: Sums, group: Ints, phi: float, before: Solution | None, least:
     else:
         noise, shared_variance = before.noise, before.shared_variance
         own_variance = before.own_variance
+    together = 1.0 if before is None else before.together
     own, of_shared = np.zeros((units, size)), gram
     posterior = explained = np.zeros_like(gram)
     for _ in range(_SWEEPS):
@@ -247,16 +261,21 @@ def _at_phi(sums: Sums, group: Ints, phi: float, before: Solution | None, least:
             posterior, of_own = _posterior(gram, own_variance, group)
             explained = gram @ posterior
             of_shared = gram - explained @ gram
-        precision = np.bincount(design, 1 / noise, len(gram))  # [D]
+        # Rows of errors that go together say less of what units share.
+        precision = np.bincount(design, 1 / noise, len(gram)) / together  # [D]
         information = np.tensordot(precision, of_shared, axes=1)  # [K, K]
-        right = ((cross - _times(explained, cross, design)) / noise[:, None]).sum(axis=0)
+        left = (cross - _times(explained, cross, design)) / noise[:, None]
+        right = left.sum(axis=0) / together
         prior = (1 / shared_variance)[group]
         covariance = _inverse(information + np.diag(prior))
         shared = covariance @ right
-        fixed = members @ (1 - prior * np.diag(covariance))  # [G] coefficients that the data determine
+        of_table = 1 - prior * np.diag(
+            covariance
+        )  # [K] how much the data determine of each coefficient
+        fixed = members @ of_table  # [G]
         new = (members @ shared**2) / fixed.clip(1e-9, count)
         change, shared_variance = _change(shared_variance, new), np.maximum(new, _LEAST)
-        of_table = np.diag(covariance @ information) / units  # [K]
+        of_table = of_table * min(1.0, together / units)
         determined = np.broadcast_to(of_table, (units, size))
         if several:
             own = _times(posterior, cross - _times(gram, shared[None].repeat(units, 0), design), design)
@@ -269,7 +288,18 @@ def _at_phi(sums: Sums, group: Ints, phi: float, before: Solution | None, least:
         noise = np.maximum(_noise(equations, shared + own, determined.sum(axis=1)), least)
         if change < _CHANGE:
             break
-    return Solution(phi, shared_variance, own_variance, noise, shared, own, determined, sums)
+    return Solution(
+        phi=phi,
+        shared_variance=shared_variance,
+        own_variance=own_variance,
+        noise=noise,
+        shared=shared,
+        own=own,
+        determined=determined,
+        of_table=of_table,
+        sums=sums,
+        together=together,
+    )
 
 
 def _posterior(gram: Floats, own_variance: Floats, group: Ints) -> tuple[Floats, Floats]:
@@ -309,6 +339,30 @@ def _autocorrelation(found: Solution) -> float:
     return float(np.clip(ratio, 0.0, _LARGEST_PHI))
 
 
+def _together(units: Sequence[Unit], found: Solution) -> float:
+    """By how much errors of units at the same time, r with variance 1, add up more than independent ones would.
+
+        together = Σ_t (Σ_u r_tu)² / Σ_tu r_tu²
+
+    The design effect of clusters: Moulton, "An illustration of a pitfall in estimating the effects of aggregate
+    variables on micro units" (1990).
+    """
+    if len(units) == 1:
+        return 1.0
+    errors, times = [], []
+    for unit, fit, noise in zip(units, fitted(units, found), found.noise, strict=True):
+        root = 1.0 if unit.weight is None else np.sqrt(unit.weight)
+        left = (unit.z - fit) * root
+        error = (left[1:] - found.phi * left[:-1]) / np.sqrt(noise)
+        seen = ~np.isnan(error)
+        errors.append(error[seen])
+        times.append(unit.time[1:][seen])
+    error = np.concatenate(errors)
+    _, place = np.unique(np.concatenate(times), return_inverse=True)
+    total = np.bincount(place, error)
+    return max(1.0, float((total**2).sum() / max((error**2).sum(), _LEAST)))
+
+
 def _level(found: Solution) -> Floats:
     """[U, 2] level and slope of the trend, beside the columns."""
     sums = found.sums
@@ -326,12 +380,18 @@ def deviations(
     posterior, determined = _posterior(gram, found.own_variance, group)
     left = cross - _times(gram, found.shared[None].repeat(len(units), 0), design)
     own = _times(posterior, left, design)
-    return replace(found, own=own, determined=determined[design], sums=sums)
+    return replace(found, own=own, determined=found.of_table + determined[design], sums=sums)
 
 
 def fitted(units: Sequence[Unit], found: Solution) -> list[Floats]:
     """Returns [n] level, trend and columns of each unit of a solution."""
-    return [
-        _with_level(unit) @ [*beta, *level] + np.nanmean(unit.z)
-        for unit, level, beta in zip(units, _level(found), found.coefficients, strict=True)
-    ]
+    coefficients = np.concatenate([found.coefficients, _level(found)], axis=1)  # [U, F]
+    designs: dict[tuple[int, bool], list[int]] = {}
+    for number, unit in enumerate(units):
+        designs.setdefault((id(unit.columns), _has_trend(unit)), []).append(number)
+    fits: list[Floats] = [np.zeros(0)] * len(units)
+    for members in designs.values():
+        design = _with_level(units[members[0]])
+        for member, fit in zip(members, coefficients[members] @ design.T, strict=True):
+            fits[member] = fit + np.nanmean(units[member].z)
+    return fits

@@ -140,7 +140,7 @@ def train_rank(parent: Parent) -> None:
     with spare_threads(distributed.devices), process_group(distributed):
         while True:
             learner, split, config, saves, effects = parent.receive()
-            store = training_store(without_effects(panel, effects), config)
+            store = training_store(without_effects(panel, effects), config, effects)
             own = TrainingContext(distributed=distributed, checkpoints=files if saves else None)
             train(learner, store, split, config, own)
 

@@ -30,10 +30,11 @@ from forecaster.model.ablation import (
     weights_without,
 )
 from forecaster.model.ensemble import Ensemble
-from forecaster.model.network import Network
+from forecaster.model.experts import Experts
+from forecaster.model.network import Network, OfExperts
 from forecaster.panel.frames import PolarsFrame
 from forecaster.panel.panel import Panel
-from forecaster.windows.batch import Inputs
+from forecaster.windows.batch import Inputs, parts_of_effect
 
 Floats = NDArray[np.float64]
 PLAIN: dict[Expert, str] = {
@@ -230,10 +231,36 @@ class _Member(NamedTuple):
 
 
 def _of_member(network: Network, inputs: Inputs, channel: int) -> _Member:
-    experts = network.experts
-    assert experts is not None
-    scale = network.scale(inputs)
-    pool = network.pool(inputs, scale)
+    """Of experts that forecast with effects of the calendar and without: both, by the weight of each."""
+    assert network.experts is not None
+    found = network.of_pool(inputs, network.scale(inputs))
+    whole = _of_pool(network.experts, found, channel)
+    if not network.reads_remainder(inputs):
+        return whole
+    remainder = network.of_remainder(inputs)
+    share = network.weight_of_remainder(inputs, found, remainder)[0, channel]
+    effect = inputs.calendar[:, -inputs.horizon :, channel]  # [1, H]
+    factor, shift = parts_of_effect(effect, inputs.multiplies[:, channel])
+    rest = _of_pool(network.experts, remainder, channel)
+    rest = rest._replace(
+        forecasts=rest.forecasts * factor[0, :, None] + shift[0, :, None],
+        correction=rest.correction * factor[0],
+    )
+    mixed = _Member(
+        *(
+            torch.lerp(one.double(), other.double(), share)
+            for one, other in zip(whole, rest, strict=True)
+        )
+    )
+    # What an expert says is the mean of both by its weights in them.
+    parts = [one.weights * one.forecasts for one in (whole, rest)]
+    said = torch.lerp(parts[0], parts[1], share) / mixed.weights
+    forecasts = torch.where(mixed.weights > 0, said, mixed.forecasts)
+    return mixed._replace(forecasts=forecasts, available=whole.available)
+
+
+def _of_pool(experts: Experts, found: OfExperts, channel: int) -> _Member:
+    pool, scale = found.pool, found.scale
     evidence, unit = pool.evidence, scale.scale[0, channel]
     # One window: its rows are its channels, [C, H, E] → [1, H, C, E].
     forecasts = scale.invert(pool.forecasts.transpose(0, 1)[None])

@@ -110,7 +110,7 @@ class OnnxGraph(nn.Module):
                 cells = torch.tensor([[bool(one) for one in self.multiplies]]).expand(size)
             elif name == "inflation":
                 cells = torch.ones(size)
-            elif name == "effect":
+            elif name in ("effect", "calendar"):
                 cells = 0.1 * torch.randn(size, generator=random, dtype=torch.float64)
             else:
                 cells = torch.randn(size, generator=random, dtype=torch.float64)
@@ -239,12 +239,18 @@ def _sizes(artifact: Artifact[Any]) -> dict[str, tuple[int, ...]]:
 
 
 def _effect_sizes(artifact: Artifact[Any]) -> dict[str, tuple[int, ...]]:
-    has = artifact.effects is not None
-    horizon, channels = artifact.shape.horizon, artifact.shape.channels
+    effects, channels, horizon = artifact.effects, artifact.shape.channels, artifact.shape.horizon
+    before = max(artifact.context_length, artifact.plan.model.pool.history_length)
+    sizes = {"effect": 0, "multiplies": 0, "calendar": 0}
+    if effects is not None:
+        sizes["multiplies"] = channels
+        sizes["effect"] = horizon if effects.declared else 0
+        sizes["calendar"] = before + horizon if effects.calendar else 0
     return {
-        "effect": (horizon * has, channels),
-        "multiplies": (channels * has,),
-        "inflation": (channels * has,),
+        "effect": (sizes["effect"], channels),
+        "multiplies": (sizes["multiplies"],),
+        "calendar": (sizes["calendar"], channels),
+        "inflation": (sizes["multiplies"], 2),
     }
 
 

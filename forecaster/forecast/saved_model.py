@@ -47,7 +47,7 @@ from forecaster.model.experts import ADDED, check_experts
 from forecaster.model.network import Network
 from forecaster.model.size import check_work, count_parameters
 from forecaster.panel.schema import Schema
-from forecaster.windows.effect_columns import Term
+from forecaster.windows.effect_columns import CALENDAR_PARTS, Term
 from forecaster.windows.effects import Effects
 
 FORMAT = 9
@@ -410,7 +410,8 @@ def _load_effects(folder: Path, stored: _EffectsFile, schema: Schema) -> Effects
     for term in stored.terms:
         names = schema.code_columns if term.kind == "category" else schema.columns
         small = 0 <= term.words <= _MOST_TERM and len(term.knots) <= _MOST_TERM
-        if term.kind == "calendar" or not (0 <= term.place < len(names) and small and term.spread > 0):
+        of_column = 0 <= term.place < len(names) and small and term.spread > 0
+        if not (term.name in CALENDAR_PARTS if term.kind == "calendar" else of_column):
             raise ArtifactError(
                 f"{folder / CONTRACT}: damaged (effects.terms: {reprlib.repr(term.name)} is no term of the "
                 "columns); save it again"
@@ -420,9 +421,9 @@ def _load_effects(folder: Path, stored: _EffectsFile, schema: Schema) -> Effects
         "hashes": ((series,), torch.int64),
         "own": ((series, channels, every), torch.float64),
         "shared": ((channels, every), torch.float64),
-        "determined": ((series, channels), torch.float64),
+        "determined": ((series, channels, 2), torch.float64),
         "multiplies": ((channels,), torch.bool),
-        "center": ((series, channels), torch.float64),
+        "center": ((series, channels, 2), torch.float64),
     }
     numbers = sum(2 * math.prod(shape) for shape, _ in expected.values()) - 2 * channels
     tensors = _read_tensors(folder, stored, numbers, "a fit to this table", "coefficients")

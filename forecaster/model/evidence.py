@@ -111,6 +111,12 @@ class Evidence:
         return self.missed.abs().sum(dim=(1, 2)) / cells[:, None]
 
     @cached_property
+    def mixed_error(self) -> Float[Tensor, " R"]:
+        """Mean absolute error of the weighted mean of the experts at earlier cutoffs; 0 where none is known."""
+        missed = (self.missed * self.weights[:, None, None]).sum(dim=-1).abs()
+        return missed.sum(dim=(1, 2)) / self.known.sum(dim=(1, 2)).clamp(min=1)
+
+    @cached_property
     def least(self) -> Float[Tensor, "R 1"]:
         """Error of the best expert that is available."""
         return self.error.masked_fill(~self.available, torch.inf).amin(dim=1, keepdim=True)

@@ -181,11 +181,17 @@ class Experts(nn.Module):
         scaler: ContextScaler,
         known: Float[Tensor, "B T X"],
         time: Int[Tensor, " B"] | None = None,
+        has_calendar: bool = True,
     ) -> Pool:
         """Returns the forecasts of all experts, and the evidence from earlier cutoffs.
 
-        `scaler`: that of the network. `known`: standardised known covariates, 0 where missing. `time`: of
-        the cutoffs of training windows, which are forecast by maps solved without their block of time.
+        Args:
+            inputs, scale: windows.
+            scaler: that of the network.
+            known: standardised known covariates, 0 where missing.
+            time: of the cutoffs of training windows, which are forecast by maps solved without their block of time.
+            has_calendar: False = its effects were taken out, and solved experts, which have terms of their own
+                for it, are not available.
         """
         history = self.history(inputs, scale)
         zero = scale.apply(torch.zeros_like(inputs.context[:, :1])).flatten()  # [R] 0 in scaled units
@@ -193,7 +199,7 @@ class Experts(nn.Module):
         groups = (Cutoffs([0], [*range(self.horizon)]), Cutoffs(shifts, self._scored))
         # Both groups at once: they share the units of the maps.
         linear: list[Tensor] | list[None] = [None, None]
-        if self.linear is not None:
+        if self.linear is not None and has_calendar:
             linear = self.linear.forecast(inputs, scale, time, groups)
         now, earlier = (
             self._forecasts(cutoffs, history, zero, of_linear, inputs, scale, scaler, time)
@@ -201,7 +207,7 @@ class Experts(nn.Module):
         )
         forecasts = now[:, :, 0].permute(1, 2, 0)  # [E, R, 1, H] → [R, H, E]
         forecasts = self._with_profiles(forecasts, inputs, known)
-        return self._pool(forecasts, history, earlier, shifts, inputs, zero)
+        return self._pool(forecasts, history, earlier, shifts, inputs, zero, has_calendar)
 
     def _forecasts(
         self,
@@ -217,8 +223,8 @@ class Experts(nn.Module):
         """The forecasts of all experts at some cutoffs, scaled units; `linear`: of the linear expert."""
         shifts, leads = cutoffs
         forecasts = self.closed_forms(history.filled, history.length, zero, shifts, leads)
-        if linear is not None:
-            forecasts["linear"] = linear
+        none = torch.zeros_like(forecasts["naive"])
+        forecasts |= {"linear": none if linear is None else linear, "arx": none}
         if linear is not None and self.arx is not None:
             assert self.linear is not None
             block = None
@@ -239,13 +245,15 @@ class Experts(nn.Module):
         shifts: list[int],
         inputs: Inputs,
         zero: Float[Tensor, " R"],
+        has_calendar: bool,
     ) -> Pool:
         """Forecasts and what is known about the experts, from `earlier` forecasts and the history."""
         truth, known = self._truth(history, shifts)
         truth = torch.where(known, truth, 0.0)  # NaN times 0 is NaN
         missed = (earlier - truth) * known  # [E, R, J, L]
         if inputs.inflation.shape[1]:
-            missed = missed * inputs.inflation.flatten()[:, None, None]
+            inflation = inputs.inflation[..., 0 if has_calendar else 1]
+            missed = missed * inflation.flatten()[:, None, None]
         of_position = [self._scored.index(lead) for lead in self._positions]
         widths = phase_widths(history.filled, history.length, self.season, self.memory)  # [R, S]
         width = widths[:, [lead % self.season for lead in range(self.horizon)]]  # [R, H]
@@ -257,7 +265,7 @@ class Experts(nn.Module):
             forecasts=forecasts[:, self._positions],
             missed=missed.permute(1, 2, 3, 0)[:, :, of_position],
             known=known.float()[:, :, of_position],
-            available=self._available(inputs, history.length),
+            available=self._available(inputs, history.length, has_calendar),
             scatter=self._scatter(history),
             width=width[:, self._positions],
             recent=recent,
@@ -430,7 +438,9 @@ class Experts(nn.Module):
         known = values_at(history.observed, steps) & inside & enough[..., None]
         return values_at(history.values, steps), known
 
-    def _available(self, inputs: Inputs, length: Int[Tensor, " R"]) -> Bool[Tensor, "R E"]:
+    def _available(
+        self, inputs: Inputs, length: Int[Tensor, " R"], has_calendar: bool
+    ) -> Bool[Tensor, "R E"]:
         """Whether the history of a row suffices for an expert; all experts where it suffices for none."""
         least = dict.fromkeys(SEASONAL, self.season) | dict.fromkeys(SECOND, self.second)
         least |= {"growing_season": 3 * self.season, "tsb": 1}
@@ -439,6 +449,8 @@ class Experts(nn.Module):
         least["profile"] = self.second + LEVEL_SEASONS * self.season
         steps = [least.get(name, 0) for name in self.names]
         available = length[:, None] >= torch.tensor(steps, device=length.device)  # [R, E]
+        if not has_calendar:
+            available = available & ~self.attention.solved
         # Experts of some channels alone: [C + 1] whether it is of each.
         channels = {"tsb": self.intermittent}
         if self.arx is not None:

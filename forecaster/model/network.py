@@ -15,6 +15,7 @@ N token. Channels are forecast one by one with shared weights: [B, …, C] is fo
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -31,10 +32,29 @@ from forecaster.model.sampling import NUM_SAMPLES, Prediction, prediction_from_p
 from forecaster.model.scaling import ContextScaler, Scale
 from forecaster.model.shortcuts import may_hold
 from forecaster.model.trainable import Losses, MedianLoss, Trainable
-from forecaster.windows.batch import Batch, Inputs
+from forecaster.windows.batch import Batch, Inputs, parts_of_effect
 
 Choose = Callable[[Tensor, Scale, int], Tensor]
 """(raw [B, T, C, P], scale, first lead) → the next values [B, T, C] of each path, data units."""
+
+
+_SHARPNESS = 6.0  # of the weights of forecasts with and without the calendar
+_TINY = 1e-30  # data units
+
+
+class OfExperts(NamedTuple):
+    """What experts forecast, data units."""
+
+    quantiles: Tensor
+    """[B, H, C, Q]"""
+    mean: Tensor
+    """[B, H, C]"""
+    error: Tensor
+    """[B, C] mean absolute error of their weighted mean at earlier cutoffs."""
+    trust: Tensor
+    """[B, C] n cutoffs count as n / (n + 1)."""
+    pool: Pool
+    scale: Scale
 
 
 class Network(Trainable):
@@ -126,38 +146,106 @@ class Network(Trainable):
         none = torch.zeros_like(inputs.channel, dtype=torch.bool)
         return none if self.experts is None else self.experts.brief(inputs)
 
-    def pool(self, inputs: Inputs, scale: Scale, time: Tensor | None = None) -> Pool:
-        """Returns what the experts forecast; `time`: of the cutoffs of training windows."""
+    def pool(
+        self,
+        inputs: Inputs,
+        scale: Scale,
+        time: Tensor | None = None,
+        has_calendar: bool = True,
+    ) -> Pool:
+        """Returns what the experts forecast.
+
+        Args:
+            inputs, scale: windows.
+            time: of the cutoffs of training windows.
+            has_calendar: False = effects of the calendar were taken out.
+        """
         assert self.experts is not None
-        return self.experts(inputs, scale, self.scaler, self.embedding.known_numbers(inputs), time)
+        known = self.embedding.known_numbers(inputs)
+        return self.experts(inputs, scale, self.scaler, known, time, has_calendar)
 
     def weights_of_experts(self, inputs: Inputs) -> Float[Tensor, "R H E"]:
         """Returns the weights of the experts in their part of the forecast."""
         assert self.experts is not None
-        return self.experts.weights(self.pool(inputs, self.scale(inputs)))
+        found = self.of_pool(inputs, self.scale(inputs))
+        weights = self.experts.weights(found.pool)
+        if not self.reads_remainder(inputs):
+            return weights
+        remainder = self.of_remainder(inputs)
+        share = self.weight_of_remainder(inputs, found, remainder).to(weights.dtype)
+        of_remainder = self.experts.weights(remainder.pool)
+        return torch.lerp(weights, of_remainder, share.flatten()[:, None, None])
 
     def of_experts(self, inputs: Inputs, scale: Scale, only: Expert | None = None) -> Prediction:
         """Returns the forecast of the experts, or of one, without the network, data units.
 
-        It has a mean where a channel is of counts: half of them are 0, and quantiles show little of the others.
+        Where the calendar has effects they forecast twice, with it and without, and their errors at earlier
+        cutoffs say which counts more. It has a mean where a channel is of counts: half of them are 0, and
+        quantiles show little of the others.
         """
         assert self.experts is not None
-        # Experts forecast the table's horizon, inputs may have a shorter one.
-        horizon = inputs.elapsed.shape[1] - inputs.context.shape[1]
-        quantiles, mean = (
-            # [B·C, H, …] → [B, H, C, …]
-            scale.invert(rows.unflatten(0, (-1, inputs.context.shape[2])).transpose(1, 2)[:, :horizon])
-            for rows in self.experts.quantiles(self.pool(inputs, scale), inputs, only)
-        )
+        found = self.of_pool(inputs, scale, only)
+        quantiles, mean = found.quantiles, found.mean
+        if only is None and self.reads_remainder(inputs):
+            remainder = self.of_remainder(inputs)
+            weight = self.weight_of_remainder(inputs, found, remainder)[:, None]  # [B, 1, C]
+            quantiles = torch.lerp(quantiles, remainder.quantiles, weight[..., None])
+            mean = torch.lerp(mean, remainder.mean, weight)
         few, unit = self.experts.few(inputs, scale)
         if may_hold(few > 0):
-            offsets = self.experts.few_offsets[few.clamp(1, FEW) - 1, :horizon]  # [B, C, H, Q]
+            offsets = self.experts.few_offsets[few.clamp(1, FEW) - 1, : inputs.horizon]  # [B, C, H, Q]
             around = (unit[..., None, None] * offsets).transpose(1, 2)
             median = quantiles[..., self.experts.levels.index(0.5), None]
             counts = self.experts.intermittent[inputs.channel][:, None, :, None]
             median = torch.where(counts, median.clamp(min=0.0), median)
             quantiles = torch.where(few[:, None, :, None] > 0, median + around, quantiles)
         return Prediction(quantiles, mean if may_hold(self.experts.intermittent) else None, None, few)
+
+    def reads_remainder(self, inputs: Inputs) -> bool:
+        """Whether experts forecast what effects of the calendar leave, too; one alone is what was asked for."""
+        several = self.experts is not None and len(self.experts.names) > 1
+        return several and inputs.calendar.shape[1] > 0
+
+    def of_pool(
+        self, inputs: Inputs, scale: Scale, only: Expert | None = None, has_calendar: bool = True
+    ) -> OfExperts:
+        """Returns the forecast of the experts, or of one, and their errors."""
+        assert self.experts is not None
+        pool = self.pool(inputs, scale, has_calendar=has_calendar)
+        channels = inputs.context.shape[2]
+        quantiles, mean = (
+            # Experts forecast the table's horizon, inputs may have a shorter one: [B·C, H, …] → [B, H, C, …]
+            scale.invert(rows.unflatten(0, (-1, channels)).transpose(1, 2)[:, : inputs.horizon])
+            for rows in self.experts.quantiles(pool, inputs, only)
+        )
+        evidence = pool.evidence
+        error, trust = (
+            part.unflatten(0, (-1, channels)) for part in (evidence.mixed_error, evidence.trust)
+        )
+        return OfExperts(quantiles, mean, error * scale.scale, trust, pool, scale)
+
+    def of_remainder(self, inputs: Inputs) -> OfExperts:
+        """Returns the same of what effects of the calendar leave, with these put back."""
+        remainder = inputs.without_calendar()
+        found = self.of_pool(remainder, self.scale(remainder), has_calendar=False)
+        effect = inputs.calendar[:, -inputs.horizon :]
+        factor, shift = parts_of_effect(effect, inputs.multiplies)
+        quantiles = found.quantiles * factor[..., None] + shift[..., None]
+        return found._replace(quantiles=quantiles, mean=found.mean * factor + shift)
+
+    def weight_of_remainder(
+        self, inputs: Inputs, found: OfExperts, remainder: OfExperts
+    ) -> Float[Tensor, "B C"]:
+        """Returns how much of the forecast is that of the remainder, by errors e at n earlier cutoffs.
+
+            weight = 1 / (1 + (e of the remainder / e)^(6 · n/(n + 1)))
+
+        Of a series without history 0: the profile of the others has its calendar.
+        """
+        assert self.experts is not None
+        worse = (remainder.error + _TINY) / (found.error + _TINY)
+        weight = 1 / (1 + worse ** (_SHARPNESS * found.trust))
+        return torch.where(self.experts.cold(inputs), 0.0, weight)
 
     def _sampled(self, inputs: Inputs, key: Tensor | None, paths: int) -> Prediction:
         keys = inputs.channel.new_zeros(len(inputs.channel)) if key is None else key

@@ -14,6 +14,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from forecaster.windows.batch import parts_of_effect
+
 NUM_SAMPLES = 100
 """Sample paths from which the quantiles of an autoregressive forecast come."""
 
@@ -43,8 +45,7 @@ class Prediction(NamedTuple):
         if effect.shape[1] == 0:
             return self
         effect = effect[:, : self.quantiles.shape[1]].to(self.quantiles.dtype)  # [B, H, C]
-        factor = torch.where(multiplies[:, None], effect, 0.0).exp()
-        shift = torch.where(multiplies[:, None], 0.0, effect)
+        factor, shift = parts_of_effect(effect, multiplies)
         return self._replace(
             quantiles=self.quantiles * factor[..., None] + shift[..., None],
             mean=None if self.mean is None else self.mean * factor + shift,

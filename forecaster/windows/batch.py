@@ -62,11 +62,29 @@ class Inputs:
     multiplies: Tensor
     """[B, C] whether effects are logarithms of factors; else they are summands in data units. C = 0: there are
     none."""
+    calendar: Tensor
+    """[B, T + H, C] effect of the calendar from the first step of `history` on. T + H = 0: there is none."""
     inflation: Tensor
-    """[B, C] errors of new rows over those of rows that effects have seen. C = 0: there are none."""
+    """[B, C, 2] errors of new rows over those of rows that effects have seen: those of covariates, and all.
+    C = 0: there are none."""
 
     def to(self, device: torch.device | str) -> Inputs:
         return Inputs(*(getattr(self, field.name).to(device) for field in fields(self)))
+
+    @property
+    def horizon(self) -> int:
+        """Steps that are forecast."""
+        return self.elapsed.shape[1] - self.context.shape[1]
+
+    def without_calendar(self) -> Inputs:
+        """Returns windows whose targets are what effects of the calendar leave of them."""
+        before = self.calendar.shape[1] - self.horizon
+        factor, shift = parts_of_effect(self.calendar, self.multiplies)
+        context, history = (
+            targets / factor[:, before - steps : before] - shift[:, before - steps : before]
+            for targets, steps in ((part, part.shape[1]) for part in (self.context, self.history))
+        )
+        return replace(self, context=context, history=history)
 
     def without(self, hidden: Tensor) -> Inputs:
         """Returns windows without targets and past covariates at hidden steps of the context, bool [B, L]."""
@@ -86,12 +104,20 @@ class Inputs:
         )
 
 
+def parts_of_effect(effect: Tensor, multiplies: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the factor and the summand [B, E, *C] of an effect [B, E, *C], by whether it multiplies [B, *C]."""
+    factor = torch.where(multiplies[:, None], effect, 0.0).exp()
+    shift = torch.where(multiplies[:, None], 0.0, effect)
+    return factor, shift
+
+
 def no_effects(windows: int, channels: int) -> dict[str, Tensor]:
     """Returns the fields of `Inputs` without effects, by name."""
     return {
         "effect": torch.zeros(windows, 0, channels, dtype=torch.float64),
         "multiplies": torch.zeros(windows, 0, dtype=torch.bool),
-        "inflation": torch.zeros(windows, 0),
+        "calendar": torch.zeros(windows, 0, channels, dtype=torch.float64),
+        "inflation": torch.zeros(windows, 0, 2),
     }
 
 

@@ -71,6 +71,15 @@ class Term:
             return self.words
         return max(1, len(self.knots)) * (1 + 2 * _CLOCK_WAVES * self.by_clock)
 
+    def at_dates(self, clock: Dates, coefficients: Floats) -> Floats:
+        """Returns [..., n] the effect of a term of the calendar, by coefficients [..., k]."""
+        coded = _CODES.get(self.name)
+        if coded is None:
+            return np.asarray(coefficients @ _NUMBERS[self.name](clock).T)
+        code, _ = coded(clock)
+        nothing = np.zeros_like(coefficients[..., :1])  # at code −1
+        return np.concatenate([coefficients, nothing], axis=-1)[..., code]
+
     def name_in(self, panel: Panel) -> str:
         """Returns the name of the column in a panel."""
         names = panel.schema.code_columns if self.kind == "category" else panel.schema.columns
@@ -250,6 +259,10 @@ _NUMBERS: dict[str, Callable[[Dates], Floats]] = {
     "year": lambda clock: _waves(clock.year, _WAVES),
     "working days": _working_days,
 }
+
+
+CALENDAR_PARTS = frozenset({*_CODES, *_NUMBERS})
+"""Names of the terms of a calendar."""
 
 
 def calendar_terms(calendar: Calendar, rows: int) -> Iterator[Term]:

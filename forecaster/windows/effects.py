@@ -1,7 +1,10 @@
-"""Effects of covariates known in advance: taken out of a panel before its windows are cut, put back on forecasts.
+"""Effects: what covariates known in advance and the calendar add to the targets of a table.
 
     remainder = y − effect                forecast = that of the remainder + effect
     remainder = y · exp(−effect)          forecast = that of the remainder · exp(effect)         as factors
+
+Those of covariates are taken out of a panel before its windows are cut, and put back on forecasts. With those of
+the calendar experts forecast twice, with and without (`Inputs.without_calendar`).
 
 Axes: S series · C channel · K column.
 """
@@ -15,11 +18,13 @@ from functools import cached_property
 import numpy as np
 
 from forecaster.panel.arrays import Bools, Floats, Ints, empty_beside, text_hashes
+from forecaster.panel.calendar import Calendar
 from forecaster.panel.panel import Panel
 from forecaster.windows.effect_columns import Dates, Term
 
 _LARGEST = 20.0  # a logarithm of a factor
 _MOST_DETERMINED = 0.8
+_MOST_CELLS = 1 << 20  # of series of the same dates at a time
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,7 @@ class Effects:
     """Terms and their coefficients."""
 
     terms: tuple[Term, ...]
+    """Of covariates, then of the calendar."""
     hashes: Ints
     """[S] of the names of the series that have coefficients of their own."""
     own: Floats
@@ -34,11 +40,21 @@ class Effects:
     shared: Floats
     """[C, K] of any other series."""
     determined: Floats
-    """[S, C] share of the rows of a series that coefficients fit by themselves."""
+    """[S, C, 2] share of the rows of a series that coefficients fit by themselves: of covariates, and of all."""
     multiplies: Bools
     """[C] whether effects are factors."""
     center: Floats
-    """[S, C] mean effect of numbers in each series; NaN = it had no rows."""
+    """[S, C, 2] mean effect of numbers, and of the calendar, in each series; NaN = it had no rows."""
+
+    @property
+    def declared(self) -> tuple[Term, ...]:
+        """The terms of covariates."""
+        return tuple(term for term in self.terms if term.kind != "calendar")
+
+    @property
+    def calendar(self) -> tuple[Term, ...]:
+        """The terms of the calendar."""
+        return tuple(term for term in self.terms if term.kind == "calendar")
 
     @cached_property
     def _place(self) -> dict[int, int]:
@@ -50,18 +66,18 @@ class Effects:
         return np.array([self._place.get(name, -1) for name in hashes], np.int64)
 
     def inflation(self, panel: Panel) -> Floats:
-        """Returns [series, C] errors of new rows over those of rows that coefficients have seen.
+        """Returns [series, C, 2] errors of new rows over those of rows that coefficients have seen.
 
         inflation = √((1 + p) / (1 − p)),   p the share of the rows that coefficients fit by themselves
         """
-        share = np.zeros((panel.n_series, self.determined.shape[1]))
+        share = np.zeros((panel.n_series, *self.determined.shape[1:]))
         places = self.places(panel)
         share[places >= 0] = self.determined[places[places >= 0]]
         share = share.clip(0.0, _MOST_DETERMINED)
         return np.sqrt((1 + share) / (1 - share))
 
     def of(self, panel: Panel, without: str | None = None) -> Floats:
-        """Returns [row, C] the effect at each row: data units, or logarithms of factors.
+        """Returns [row, C] the effect of covariates at each row: data units, or logarithms of factors.
 
         That of numbers is counted from its mean in the series: prices that differ between series are their levels.
 
@@ -70,37 +86,74 @@ class Effects:
             without: a covariate that is left out, by its name in the panel.
         """
         effect = empty_beside(panel.values, (panel.n_rows, len(self.multiplies)), np.float64)
-        most = np.where(self.multiplies, _LARGEST, np.inf)
         for place, rows, numbers, others in self._parts(panel, without):
-            center = self.center[place] if place >= 0 else np.full(len(most), np.nan)
+            center = self._center(place, 0)
             center = np.where(np.isnan(center), numbers.mean(axis=0), center)
-            effect[rows] = (numbers - center + others).clip(-most, most)
+            effect[rows] = self._bounded(numbers - center + others)
+        return effect
+
+    def of_calendar(self, panel: Panel) -> Floats:
+        """Returns [row, C] the effect of the calendar at each row, counted from its mean in the series."""
+        effect = empty_beside(panel.values, (panel.n_rows, len(self.multiplies)), np.float64)
+        for places, rows, of_series in self._calendar_parts(panel):
+            centers = np.stack([self._center(place, 1) for place in places])[:, None]
+            centers = np.where(np.isnan(centers), of_series.mean(axis=1, keepdims=True), centers)
+            effect[rows] = self._bounded(of_series - centers).reshape(-1, len(self.multiplies))
         return effect
 
     def centered(self, panel: Panel) -> Effects:
-        """Returns the same, with the mean effect of numbers in each series of the panel that was learned from."""
-        center = np.full((panel.n_series, len(self.multiplies)), np.nan)
+        """Returns the same, with the mean effects in each series of the panel that was learned from."""
+        center = np.full((panel.n_series, len(self.multiplies), 2), np.nan)
         for place, _, numbers, _ in self._parts(panel, None):
-            center[place] = numbers.mean(axis=0)
+            center[place, :, 0] = numbers.mean(axis=0)
+        for places, _, of_series in self._calendar_parts(panel):
+            center[places, :, 1] = of_series.mean(axis=1)
         return replace(self, center=center)
+
+    def _center(self, place: int, part: int) -> Floats:
+        return self.center[place, :, part] if place >= 0 else np.full(len(self.multiplies), np.nan)
+
+    def _bounded(self, effect: Floats) -> Floats:
+        most = np.where(self.multiplies, _LARGEST, np.inf)
+        return effect.clip(-most, most)
+
+    def _coefficients(self, panel: Panel) -> tuple[list[Floats], list[Floats]]:
+        """Of each term [S + 1, C, k]: those of covariates, and those of the calendar; the last are shared."""
+        ends = np.cumsum([term.size(panel.calendar) for term in self.terms])
+        every = np.concatenate([self.own, self.shared[None]])
+        parts = np.split(every, ends[:-1], axis=2)
+        declared = len(self.declared)
+        return parts[:declared], parts[declared:]
 
     def _parts(self, panel: Panel, without: str | None) -> Iterator[tuple[int, slice, Floats, Floats]]:
         """Yields the place of each series, its rows, and the effects [n, C] of numbers and of all else."""
+        if not self.declared:
+            return
         places = self.places(panel)
-        ends = np.cumsum([term.size(panel.calendar) for term in self.terms])
+        coefficients, _ = self._coefficients(panel)
         for number, rows, clock in dated(panel):
             place = int(places[number])
-            coefficients = self.shared if place < 0 else self.own[place]  # [C, K]
-            parts = np.split(coefficients.T, ends[:-1])
             numbers, others = np.zeros((2, rows.stop - rows.start, len(self.multiplies)))
-            for term, part in zip(self.terms, parts, strict=True):
+            for term, part in zip(self.declared, coefficients, strict=True):
                 if term.name_in(panel) == without:
                     continue
                 columns = term.columns(panel, rows, clock)
                 of_kind = numbers if term.kind in ("number", "bent") else others
                 # Not by BLAS, whose rounding depends on the number of rows.
-                of_kind += np.einsum("nk,kc->nc", columns, part)
+                of_kind += np.einsum("nk,ck->nc", columns, part[place])
             yield place, rows, numbers, others
+
+    def _calendar_parts(self, panel: Panel) -> Iterator[tuple[Ints, slice, Floats]]:
+        """Yields places [s] of neighbouring series of the same dates, their rows, and the effects [s, n, C]."""
+        if not self.calendar:
+            return
+        places = self.places(panel)
+        _, coefficients = self._coefficients(panel)
+        for series, rows, clock in alike(panel):
+            some = places[series]
+            pairs = zip(self.calendar, coefficients, strict=True)
+            total = sum(term.at_dates(clock, part[some]) for term, part in pairs)  # [s, C, n]
+            yield some, rows, np.moveaxis(np.asarray(total), 2, 1)
 
     def removed(self, panel: Panel, effect: Floats) -> Panel:
         """Returns the panel with what an effect [row, C] leaves of its targets."""
@@ -111,20 +164,50 @@ class Effects:
         targets -= np.where(self.multiplies, 0.0, effect)
         return replace(panel, values=values)
 
+    def of_remainder(self, calendar: Calendar) -> Effects | None:
+        """Returns those of the calendar alone, for a panel that covariates were taken out of; None = none."""
+        if not self.calendar:
+            return None
+        count = sum(term.size(calendar) for term in self.calendar)
+        return replace(
+            self,
+            terms=self.calendar,
+            own=self.own[..., -count:],
+            shared=self.shared[..., -count:],
+            determined=np.stack(
+                [np.zeros_like(self.determined[..., 1]), self.determined[..., 1]], axis=2
+            ),
+        )
+
 
 def without_effects(panel: Panel, effects: Effects | None) -> Panel:
-    """Returns what effects, if there are any, leave of a panel."""
-    return panel if effects is None else effects.removed(panel, effects.of(panel))
+    """Returns what effects of covariates, if there are any, leave of a panel."""
+    if effects is None or not effects.declared:
+        return panel
+    return effects.removed(panel, effects.of(panel))
+
+
+def alike(panel: Panel) -> Iterator[tuple[slice, slice, Dates]]:
+    """Yields numbers, rows and dates of neighbouring series of the same dates, so many cells at a time."""
+    starts = np.flatnonzero(np.diff(panel.indptr))
+    while len(starts):
+        first = int(starts[0])
+        time = panel.time[panel.indptr[first] : panel.indptr[first + 1]]
+        most = max(1, _MOST_CELLS // len(time))
+        count = 1
+        for number in starts[1:most]:
+            other = panel.time[panel.indptr[number] : panel.indptr[number + 1]]
+            if number != first + count or not np.array_equal(time, other):
+                break
+            count += 1
+        last = first + count
+        rows = slice(int(panel.indptr[first]), int(panel.indptr[last]))
+        yield slice(first, last), rows, Dates(panel.calendar, time)
+        starts = starts[count:]
 
 
 def dated(panel: Panel) -> Iterator[tuple[int, slice, Dates]]:
     """Yields number, rows and dates of each series with rows; of equal dates in a row the same object."""
-    clock = Dates(panel.calendar, np.zeros(0, np.int64))
-    for number in range(panel.n_series):
-        rows = slice(int(panel.indptr[number]), int(panel.indptr[number + 1]))
-        if rows.start == rows.stop:
-            continue
-        time = panel.time[rows]
-        if not np.array_equal(time, clock.time):
-            clock = Dates(panel.calendar, time)
-        yield number, rows, clock
+    for series, _, clock in alike(panel):
+        for number in range(series.start, series.stop):
+            yield number, slice(int(panel.indptr[number]), int(panel.indptr[number + 1])), clock

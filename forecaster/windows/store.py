@@ -65,13 +65,19 @@ class WindowStore:
 
     def __init__(self, panel: Panel, plan: ModelPlan, horizon: int, effects: Effects | None = None):
         """Wraps a panel's arrays; targets are what effects leave of them."""
+        widest = max(plan.context_length, plan.pool.history_length) + horizon
         self._effect: Tensor | None = None
+        self._calendar: Tensor | None = None
         if effects is not None:
-            effect = effects.of(panel)
             self._multiplies = torch.from_numpy(effects.multiplies)
             self._inflation = torch.from_numpy(effects.inflation(panel)).float()
-            self._effect = _at_least(effect, horizon)
-            panel = effects.removed(panel, effect)
+            if effects.declared:
+                effect = effects.of(panel)
+                self._effect = _at_least(effect, horizon)
+                panel = effects.removed(panel, effect)
+            if effects.calendar:
+                self._calendar = _at_least(effects.of_calendar(panel), widest)
+        self._has_effects = effects is not None
         self.context_length, self.horizon = plan.context_length, horizon
         self._width, self._history = plan.context_length + horizon, plan.pool.history_length
         self._schema = panel.schema
@@ -86,8 +92,7 @@ class WindowStore:
         # One step alone does not vary: the scale is then that of the whole context.
         self._end_length = min(_END, read, max(2, plan.scale_length or _END))
         self._driver_length = plan.pool.driver_length
-        widest = max(self._width, self._history, self._driver_length)
-        self._values = _at_least(panel.values, widest)
+        self._values = _at_least(panel.values, max(widest, self._driver_length))
         self._drivers = self._values[:, self._values.shape[1] - len(plan.pool.drivers) :]
         self._codes = _at_least(panel.codes, self._width)
         self._phase, self._phase_offset = self._phases(panel)
@@ -162,7 +167,7 @@ class WindowStore:
             history=so_far,
             history_observed=so_far_real,
             drivers=self._drivers_of(which, at),
-            **self._effects_of(which, channel, at),
+            **self._effects_of(which, channel, at, history),
         )
         truth = targets[:, length:] if self._schema.label is None else codes[:, :length, -1]
         return Batch(inputs, truth, which, at, self._time[at, 0])
@@ -219,18 +224,28 @@ class WindowStore:
         edge = self._edge(which, start, width) if self._drivers.shape[1] else None
         return self._cut(self._drivers, start, edge, torch.nan, width)
 
-    def _effects_of(self, which: Tensor, channel: Int64 | None, at: Tensor) -> dict[str, Tensor]:
+    def _effects_of(
+        self, which: Tensor, channel: Int64 | None, at: Tensor, history: bool
+    ) -> dict[str, Tensor]:
         """Returns the fields of effects of windows by name."""
-        if self._effect is None:
-            return no_effects(len(at), self._channels if channel is None else 1)
-        effect = _windows(self._effect, self.horizon).index_select(0, at + 1)  # [B, H, C]
-        multiplies = self._multiplies.expand(len(at), -1)
-        inflation = self._inflation.index_select(0, which)
+        found = no_effects(len(at), self._channels if channel is None else 1)
+        if not self._has_effects:
+            return found
+        # Of each window the channels it holds, [B, C].
+        places = torch.arange(self._channels).expand(len(at), -1)
         if channel is not None:
-            place = torch.from_numpy(channel)[:, None]  # [B, 1]
-            effect = effect.gather(2, place[:, None].expand(-1, self.horizon, 1))
-            multiplies, inflation = (part.gather(1, place) for part in (multiplies, inflation))
-        return {"effect": effect, "multiplies": multiplies, "inflation": inflation}
+            places = torch.from_numpy(channel)[:, None]
+        found["multiplies"] = self._multiplies[places]
+        found["inflation"] = self._inflation[which[:, None], places]
+        if self._effect is not None:
+            effect = _windows(self._effect, self.horizon).index_select(0, at + 1)  # [B, H, C]
+            found["effect"] = _of_channels(effect, places)
+        if self._calendar is not None and history:
+            before = max(self.context_length, self._history)
+            width, start = before + self.horizon, at - (before - 1)
+            edge = self._edge(which, start, width)
+            found["calendar"] = _of_channels(self._cut(self._calendar, start, edge, 0.0, width), places)
+        return found
 
     def _elapsed_of(self, at: Tensor, start: Tensor, edge: _Edge | None) -> Tensor:
         if self._regular:
@@ -270,9 +285,17 @@ class WindowStore:
         return _tensor(table), torch.from_numpy(place + self._width) - self._begin
 
 
-def training_store(panel: Panel, plan: Plan) -> WindowStore:
-    """Returns the store that a network of a plan is trained on: of what effects leave."""
-    return WindowStore(panel, plan.model, plan.horizon)
+def training_store(panel: Panel, plan: Plan, effects: Effects | None = None) -> WindowStore:
+    """Returns the store that a network of a plan is trained on: of what effects of covariates leave."""
+    of_calendar = None if effects is None else effects.of_remainder(panel.calendar)
+    return WindowStore(panel, plan.model, plan.horizon, of_calendar)
+
+
+def _of_channels(cells: Tensor, places: Tensor) -> Tensor:
+    """Returns [B, T, C] the cells of the channels [B, C] that windows hold, of those of all channels."""
+    if places.shape[1] == cells.shape[2]:
+        return cells
+    return cells.gather(2, places[:, None].expand(-1, cells.shape[1], -1))
 
 
 def _windows(table: Tensor, width: int) -> Tensor:

@@ -24,7 +24,7 @@ def units_of(seed, count=8, rows=50, gaps=0.0, same=False, phi=0.5):
         own = np.r_[0, 0, random.normal(size=3), 0]
         z = 3.0 + x @ (np.r_[1.0, -1.0, 0, 0, 0, 0] + own) + noise
         z[random.random(rows) < gaps] = np.nan
-        units.append(Unit(z, x))
+        units.append(Unit(z, x, np.arange(len(z))))
     return units
 
 
@@ -56,8 +56,8 @@ def test_coefficients_are_those_of_dense_generalised_least_squares(monkeypatch, 
     for unit, noise in zip(units, found.noise, strict=True):
         x, _, z, covariance = marginal(unit, found, noise)
         factor = cho_factor(covariance)
-        precision += x.T @ cho_solve(factor, x)
-        right += x.T @ cho_solve(factor, z)
+        precision += x.T @ cho_solve(factor, x) / found.together
+        right += x.T @ cho_solve(factor, z) / found.together
     shared = np.linalg.solve(precision, right)
     np.testing.assert_allclose(swept.shared, shared, atol=1e-6)
     again = deviations(units, GROUP, found)
@@ -66,6 +66,18 @@ def test_coefficients_are_those_of_dense_generalised_least_squares(monkeypatch, 
         own = noise * np.diag(found.own_variance[GROUP])
         expected = own @ x.T @ np.linalg.solve(covariance, z - x @ found.shared)
         np.testing.assert_allclose(again.own[number], expected, atol=1e-6)
+
+
+def test_errors_that_all_units_share_are_those_of_one():
+    random = np.random.default_rng(5)
+    rows, count = 100, 40
+    x, common = random.normal(size=(rows, 6)), random.normal(size=rows)
+    units = [Unit(common + 0.1 * random.normal(size=rows), x, np.arange(rows)) for _ in range(count)]
+    found = solve(units, GROUP)
+    assert 0.9 * count < found.together <= count
+    (alone,) = [solve([Unit(common, x, np.arange(rows))], GROUP)]
+    assert np.abs(found.shared).max() < 1.2 * np.abs(alone.shared).max() + 0.01
+    assert solve(units_of(6), GROUP).together < 1.5
 
 
 def test_units_of_one_design_have_the_sums_of_units_by_themselves():

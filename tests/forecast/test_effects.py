@@ -184,11 +184,11 @@ def test_what_is_put_back_is_what_was_taken_out():
     left = effects.removed(panel, effect).values[:, :1]
     back = left * np.exp(effect) if effects.multiplies[0] else left + effect
     np.testing.assert_allclose(back, panel.values[:, :1], rtol=1e-12)
-    assert not effects.center.any()  # there are no numbers
+    assert not effects.center[..., 0].any()  # there are no numbers
     twin = np.concatenate(
         [
-            np.concatenate([term.columns(panel, rows, clock) for term in effects.terms], axis=1)
-            @ effects.own[number].T
+            np.concatenate([term.columns(panel, rows, clock) for term in effects.declared], axis=1)
+            @ effects.own[number].T[:1]
             for number, rows, clock in dated(panel)
         ]
     )

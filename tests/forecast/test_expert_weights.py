@@ -41,6 +41,20 @@ def window(artifact, explanation):
     return store.batch(forecast.series, None, panel.row_at(forecast.cutoff)).inputs
 
 
+def both_pools(network, inputs):
+    """The pools and scales with the calendar and without, and the share of the second."""
+    found = network.of_pool(inputs, network.scale(inputs))
+    remainder = network.of_remainder(inputs)
+    share = float(network.weight_of_remainder(inputs, found, remainder)[0, 0])
+    assert 0.01 < share < 0.99
+    return [(one.pool, one.scale) for one in (found, remainder)], share
+
+
+def mixed(share, parts):
+    first, second = (np.asarray(part) for part in parts)
+    return (1 - share) * first + share * second
+
+
 def test_weights_are_those_of_the_model_and_sum_to_one():
     model = tiny.model()
     explanation = model.explain(tiny.shop(), only="b", future=tiny.prices())
@@ -50,11 +64,15 @@ def test_weights_are_those_of_the_model_and_sum_to_one():
     np.testing.assert_allclose(found.weights, network.weights_of_experts(inputs)[0], rtol=1e-5)
     np.testing.assert_allclose(found.weights.sum(axis=1), 1, rtol=1e-5)
     assert found.names == tuple(model.artifact.plan.model.pool.experts)
-    pool = network.pool(inputs, network.scale(inputs))
-    np.testing.assert_allclose(found.before, pool.evidence.weights[0], rtol=1e-5)
-    np.testing.assert_array_equal(found.available, pool.evidence.available[0])
+    pools, share = both_pools(network, inputs)
+    np.testing.assert_allclose(
+        found.before, mixed(share, (pool.evidence.weights[0] for pool, _ in pools)), rtol=1e-5
+    )
+    np.testing.assert_array_equal(found.available, pools[0][0].evidence.available[0])
     assert (found.weights[:, ~found.available] == 0).all()
-    without = weights_without(network.experts, pool)[:, 0].mean(dim=1)
+    without = mixed(
+        share, (weights_without(network.experts, pool)[:, 0].mean(dim=1) for pool, _ in pools)
+    )
     for name, expected in zip(GROUPS, without, strict=True):
         np.testing.assert_allclose(found.without[name], expected, rtol=1e-4, atol=1e-6)
 
@@ -78,16 +96,19 @@ def test_errors_are_means_of_what_each_expert_missed_at_earlier_cutoffs():
     explanation = model.explain(tiny.plain(), only="a")
     inputs = window(model.artifact, explanation)
     (network,) = model.artifact.ensemble.networks
-    scale = network.scale(inputs)
-    evidence = network.pool(inputs, scale).evidence
+    pools, share = both_pools(network, inputs)
     for expert, error in enumerate(experts_of(explanation).error):
-        missed = [
-            abs(float(evidence.missed[0, cutoff, position, expert])) * float(scale.scale[0, 0])
-            for cutoff in range(evidence.known.shape[1])
-            for position in range(evidence.known.shape[2])
-            if evidence.known[0, cutoff, position]
-        ]
-        assert error == pytest.approx(sum(missed) / len(missed), rel=1e-5)
+        of_pools = []
+        for pool, scale in pools:
+            evidence = pool.evidence
+            missed = [
+                abs(float(evidence.missed[0, cutoff, position, expert])) * float(scale.scale[0, 0])
+                for cutoff in range(evidence.known.shape[1])
+                for position in range(evidence.known.shape[2])
+                if evidence.known[0, cutoff, position]
+            ]
+            of_pools.append(sum(missed) / len(missed))
+        assert error == pytest.approx(float(mixed(share, of_pools)), rel=1e-5)
     short = tiny.plain().filter((pl.col("store") != "a") | (pl.col("date") >= tiny.day(97)))
     assert np.isnan(experts_of(fc.explain(short, 7, only="a")).error).all(), "no cutoff is known"
 
