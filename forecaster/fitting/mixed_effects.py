@@ -17,10 +17,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from forecaster.fitting.regression import Solution, Unit, deviations, fitted, solve
+from forecaster.fitting.regression import NOTHING, Solution, Unit, deviations, fitted, solve
 from forecaster.panel.arrays import Bools, Floats, Ints, text_hashes
 from forecaster.panel.panel import Panel
-from forecaster.windows.effect_columns import Term, calendar_terms, covariate_terms
+from forecaster.windows.effect_columns import Term, calendar_terms, covariate_terms, period_terms
 from forecaster.windows.effects import Effects, alike, dated
 from forecaster.windows.index import even_draw
 
@@ -36,7 +36,6 @@ _MOST_LOG = 30.0  # of the mean of a count
 _ROBUST_TURNS = 3
 _FAR = 5.0  # robust deviations
 _OF_NORMAL = 1.4826  # a standard deviation over the median distance
-_NOTHING = 1e-4  # a variance of coefficients over that of the noise: a hundredth of a deviation
 _TINY = 1e-12
 
 
@@ -68,7 +67,7 @@ class _Learned:
     def shown(self) -> Bools:
         """[G] which terms the rows show at all."""
         found = self.solution
-        return np.maximum(found.shared_variance / found.noise.mean(), found.own_variance) > _NOTHING
+        return np.maximum(found.shared_variance / found.noise.mean(), found.own_variance) > NOTHING
 
 
 def learn_effects(panel: Panel) -> Effects | None:
@@ -140,10 +139,10 @@ def learn_effects(panel: Panel) -> Effects | None:
 def _calendar_terms(panel: Panel, declared: Sequence[Term]) -> list[Term]:
     """The terms of the calendar that the rows can show."""
     rows = int((panel.last_observed - panel.first_observed).max()) + 1
-    terms = calendar_terms(panel.calendar, rows)
-    if panel.n_series > 1 and not _of_one_design(panel, declared):
-        terms = (term for term in terms if term.size(panel.calendar) <= _MOST_COLUMNS)
-    return [*terms]
+    terms = [*calendar_terms(panel.calendar, rows), *period_terms(panel)]
+    if panel.n_series == 1 or _of_one_design(panel, declared):
+        return terms
+    return [term for term in terms if term.size(panel.calendar) <= _MOST_COLUMNS]
 
 
 def _of_one_design(panel: Panel, declared: Sequence[Term]) -> bool:
@@ -217,13 +216,24 @@ def _learned(cells: Sequence[_Cells], group: Ints) -> _Learned:
     summands = _of_kind(cells, group, "sum")
     if values.min() <= 0:
         return summands
-    factors = _of_kind(cells, group, "factor", summands.solution.sums.xx)
+    factors = _of_kind(cells, group, "factor", summands.solution)
     return min(summands, factors, key=lambda one: one.cost)
 
 
-def _of_kind(cells: Sequence[_Cells], group: Ints, kind: Scale, xx: Floats | None = None) -> _Learned:
+def _of_kind(
+    cells: Sequence[_Cells], group: Ints, kind: Scale, before: Solution | None = None
+) -> _Learned:
+    """The regression of a kind; `before`: of another, whose variances it begins with."""
     units, scales = zip(*(_transformed(one, kind) for one in cells), strict=True)
-    found = solve(units, group, xx=xx)
+    if before is None:
+        found = solve(units, group)
+    else:
+        spread = [_scale(one.z) ** 2 for one in units]
+        mean = float(np.mean(spread))
+        start = replace(
+            before, noise=before.noise * spread, shared_variance=before.shared_variance * mean
+        )
+        found = solve(units, group, start=start, xx=before.sums.xx)
     near: Sequence[Unit] = units
     for _ in range(_ROBUST_TURNS):
         near = [*map(_drawn_in, units, fitted(near, found))]
@@ -274,7 +284,7 @@ def _own(cells: Sequence[_Cells], group: Ints, learned: _Learned) -> tuple[Float
     own = np.zeros((len(cells), len(group)))
     determined = np.tile(found.of_table, (len(cells), 1))
     scale = np.array([_scale(one.y) if kind == "sum" else 1.0 for one in cells])[:, None]
-    differ = np.flatnonzero(found.own_variance[group] > _NOTHING)
+    differ = np.flatnonzero(found.own_variance[group] > NOTHING)
     if len(differ):
         # Of the same dates the same object, so that they share a design.
         designs = {id(one.columns): one.columns for one in cells}

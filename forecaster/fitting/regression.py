@@ -28,12 +28,14 @@ import torch
 
 from forecaster.panel.arrays import Floats, Ints
 
-_PASSES = 3  # of the autocorrelation, each with its own variances
-_SWEEPS = 15  # of the variances
+_PASSES = 4  # of the autocorrelation
+_SWEEPS = 6  # of the variances in each; at a known autocorrelation in all
 _CHANGE = 0.03  # of the logarithm of a variance, below which a sweep is the last one
 _LARGEST_PHI = 0.98
 _PRIOR_ROWS = 10.0  # of the noise of all units, that each unit's own leans on
 _LEAST = 1e-10  # a variance
+NOTHING = 1e-4
+"""A variance of coefficients over that of the noise: a hundredth of a deviation."""
 _TREND_ROWS = 30
 """Rows from which a unit has a trend of its own."""
 
@@ -111,6 +113,8 @@ class Solution:
     """[K] the part of that which is of b."""
     sums: Sums
     """Of the units."""
+    settled: bool
+    """Whether the last sweep changed no variance by much."""
     together: float = 1.0
     """As how many rows of one unit those of all units at a time count less: 1 of independent errors."""
 
@@ -140,13 +144,14 @@ def solve(
     """
     sums = summed(units, xx)
     if phi is not None:
-        return _at_phi(sums, group, phi, start, least_noise)
+        return _at_phi(sums, group, phi, start, least_noise, _PASSES * _SWEEPS)
     found, phi = start, 0.5 if start is None else start.phi
     for _ in range(_PASSES):
-        found = _at_phi(sums, group, phi, found, least_noise)
-        before, phi = (phi, found.together), _autocorrelation(found)
+        found = _at_phi(sums, group, phi, found, least_noise, _SWEEPS)
+        before, phi = found, _autocorrelation(found)
         found = replace(found, together=_together(units, found))
-        if abs(phi - before[0]) < 0.01 and found.together < 1.1 * before[1]:
+        same = abs(phi - before.phi) < 0.01 and found.together < 1.1 * before.together
+        if same and found.settled:
             break
     assert found is not None
     return found
@@ -234,7 +239,9 @@ def _times(matrices: Floats, vectors: Floats, design: Ints) -> Floats:
     return found
 
 
-def _at_phi(sums: Sums, group: Ints, phi: float, before: Solution | None, least: float) -> Solution:
+def _at_phi(
+    sums: Sums, group: Ints, phi: float, before: Solution | None, least: float, sweeps: int
+) -> Solution:
     """Variances and coefficients at an autocorrelation, from those of one before.
 
     M = (A + 1/δ)⁻¹ of a design with gram A; what a unit says of b is (A − A M A) / v.
@@ -256,7 +263,7 @@ def _at_phi(sums: Sums, group: Ints, phi: float, before: Solution | None, least:
     together = 1.0 if before is None else before.together
     own, of_shared = np.zeros((units, size)), gram
     posterior = explained = np.zeros_like(gram)
-    for _ in range(_SWEEPS):
+    for _ in range(sweeps):
         if several:
             posterior, of_own = _posterior(gram, own_variance, group)
             explained = gram @ posterior
@@ -274,7 +281,8 @@ def _at_phi(sums: Sums, group: Ints, phi: float, before: Solution | None, least:
         )  # [K] how much the data determine of each coefficient
         fixed = members @ of_table  # [G]
         new = (members @ shared**2) / fixed.clip(1e-9, count)
-        change, shared_variance = _change(shared_variance, new), np.maximum(new, _LEAST)
+        change = _change(shared_variance / noise.mean(), new / noise.mean())
+        shared_variance = np.maximum(new, _LEAST)
         of_table = of_table * min(1.0, together / units)
         determined = np.broadcast_to(of_table, (units, size))
         if several:
@@ -298,6 +306,7 @@ def _at_phi(sums: Sums, group: Ints, phi: float, before: Solution | None, least:
         determined=determined,
         of_table=of_table,
         sums=sums,
+        settled=change < _CHANGE,
         together=together,
     )
 
@@ -310,8 +319,8 @@ def _posterior(gram: Floats, own_variance: Floats, group: Ints) -> tuple[Floats,
 
 
 def _change(before: Floats, after: Floats) -> float:
-    """The largest change of the logarithm of a variance that is above nothing."""
-    matters = np.maximum(before, after) > 1e4 * _LEAST
+    """The largest change of the logarithm of a variance, over that of the noise, that is above nothing."""
+    matters = np.maximum(before, after) > NOTHING
     ratio = np.log(np.maximum(after, _LEAST) / np.maximum(before, _LEAST))
     return float(np.abs(ratio[matters]).max(initial=0.0))
 

@@ -57,6 +57,7 @@ _ERRORS, _COUNTS = "errors.safetensors", "counts"
 _SERIES, _HASHES = "series.safetensors", "hashes"
 _EFFECTS = "effects.safetensors"
 _MOST_TERM = 1000  # columns of a term
+_LONGEST_PERIOD = 1e9  # steps
 _LAST_READERS = {
     1: "e917b4f",
     2: "1e68356",
@@ -409,9 +410,11 @@ def _load_effects(folder: Path, stored: _EffectsFile, schema: Schema) -> Effects
     series, channels = stored.count, len(schema.target)
     for term in stored.terms:
         names = schema.code_columns if term.kind == "category" else schema.columns
-        small = 0 <= term.words <= _MOST_TERM and len(term.knots) <= _MOST_TERM
+        sizes = (term.words, len(term.knots), len(term.names))
+        small = all(0 <= size <= _MOST_TERM for size in sizes)
         of_column = 0 <= term.place < len(names) and small and term.spread > 0
-        if not (term.name in CALENDAR_PARTS if term.kind == "calendar" else of_column):
+        of_calendar = term.name in CALENDAR_PARTS or 1 < term.period < _LONGEST_PERIOD
+        if not (of_calendar if term.kind == "calendar" else of_column):
             raise ArtifactError(
                 f"{folder / CONTRACT}: damaged (effects.terms: {reprlib.repr(term.name)} is no term of the "
                 "columns); save it again"

@@ -38,7 +38,7 @@ Choose = Callable[[Tensor, Scale, int], Tensor]
 """(raw [B, T, C, P], scale, first lead) → the next values [B, T, C] of each path, data units."""
 
 
-_SHARPNESS = 6.0  # of the weights of forecasts with and without the calendar
+_SHARPNESS = 4.0  # of the weights of forecasts with and without the calendar
 _TINY = 1e-30  # data units
 
 
@@ -238,7 +238,7 @@ class Network(Trainable):
     ) -> Float[Tensor, "B C"]:
         """Returns how much of the forecast is that of the remainder, by errors e at n earlier cutoffs.
 
-            weight = 1 / (1 + (e of the remainder / e)^(6 · n/(n + 1)))
+            weight = 1 / (1 + (e of the remainder / e)^(4 · n/(n + 1)))
 
         Of a series without history 0: the profile of the others has its calendar.
         """

@@ -39,7 +39,7 @@ def count_holidays(calendar: Calendar, time: Times, country: str) -> Floats:
     elif calendar.step >= DAY:
         end = np.maximum(end, calendar.wall_clock(calendar.shift(time, 1)) // DAY)
     begin, stop = (int(months_of(day)) // 12 + 1970 for day in (first.min(), end.max()))
-    days = _holidays(country, begin, stop)
+    days = np.unique(np.concatenate([[], *named_holidays(country, begin, stop).values()]))
     count = np.searchsorted(days, end) - np.searchsorted(days, first)
     return count.astype(np.float64)
 
@@ -47,7 +47,7 @@ def count_holidays(calendar: Calendar, time: Times, country: str) -> Floats:
 def check_holidays(countries: Names, tables: Sequence[Table]) -> None:
     """Raises a DataError for an unknown country, and for tables that have one of the columns."""
     for country in countries:
-        _holidays(country, 2000, 2000)
+        named_holidays(country, 2000, 2000)
     for table in tables:
         for name in set(holiday_columns(countries)) & set(table.frame.columns):
             raise DataError(
@@ -57,8 +57,12 @@ def check_holidays(countries: Names, tables: Sequence[Table]) -> None:
 
 
 @lru_cache(maxsize=8)
-def _holidays(country: str, first: int, last: int) -> Times:
-    """Returns the days since 1970 of a country's holidays in some years, rising."""
+def named_holidays(country: str, first: int, last: int) -> dict[str, Times]:
+    """Returns the days since 1970 of each holiday of a country in some years, by its name.
+
+    Raises:
+        DataError: the country is unknown, or the package `holidays` is not installed.
+    """
     try:
         import holidays
     except ImportError:
@@ -81,7 +85,11 @@ def _holidays(country: str, first: int, last: int) -> Times:
         )
     found = holidays.country_holidays(name, subdiv=own.get(part.lower()), years=range(first, last + 1))
     epoch = datetime.date(1970, 1, 1)
-    return np.array(sorted((day - epoch).days for day in found), np.int64)
+    days: dict[str, list[int]] = {}
+    for day in sorted(found):
+        for one in found.get_list(day):
+            days.setdefault(one, []).append((day - epoch).days)
+    return {name: np.array(days[name], np.int64) for name in sorted(days)}
 
 
 def _nearest(country: str, holidays: Any) -> str:

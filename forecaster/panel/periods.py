@@ -36,6 +36,8 @@ class Period:
     steps: int
     share: float
     """Of the sampled series that show it by themselves."""
+    exact: float
+    """In steps: `steps`, unless that drifts by more than a quarter of a turn over all rows."""
 
 
 def find_periods(values: Floats, indptr: Ints) -> tuple[Period, ...]:
@@ -52,8 +54,21 @@ def find_periods(values: Floats, indptr: Ints) -> tuple[Period, ...]:
         [12]
     """
     signals = _whitened(_detrended(_sample(values, indptr)))
-    if not len(signals):
-        return ()
+    found: list[Period] = []
+    while len(signals) and len(found) < _MOST:
+        more = _strongest(signals)
+        if not more:
+            break
+        found += more
+        # A period may hide another, whose lag falls on its opposite phase.
+        for period in more:
+            signals = signals - _cycle(signals, period.exact)
+    # What is left of a cycle may be found again.
+    return tuple({period.steps: period for period in reversed(found[:_MOST])}.values())[::-1]
+
+
+def _strongest(signals: Floats) -> list[Period]:
+    """Returns periods that show in signals, the strongest first."""
     ratio, p_values = _lines(signals)
     n_signals = len(signals)
     at = int(np.ceil(_QUARTER * n_signals)) - 1
@@ -74,8 +89,8 @@ def find_periods(values: Floats, indptr: Ints) -> tuple[Period, ...]:
     found = []
     for steps in best[:_MOST]:
         near = p_values[:, max(lines[steps] - 1, 0) : lines[steps] + 2].min(axis=1) <= _LEVEL
-        found.append(Period(steps, float(near.mean())))
-    return tuple(found)
+        found.append(Period(steps, float(near.mean()), _exact(signals, steps)))
+    return found
 
 
 def period_words(found: Sequence[Period], calendar: Calendar, of: str) -> str:
@@ -191,6 +206,30 @@ def _refined(signals: Floats, line: int) -> int:
         wave = np.exp(-2j * np.pi * np.outer(np.arange(n_rows), turns))
         power += np.where(turns <= 0.5, (np.abs(signals @ wave) ** 2).sum(axis=0), 0)
     return int(periods[power.argmax()])
+
+
+def _exact(signals: Floats, steps: int) -> float:
+    """Returns the period within a step of a whole one whose first harmonics explain most."""
+    n_rows = signals.shape[1]
+    turn = steps**2 / n_rows  # a difference of periods that is a turn over all rows
+    periods = np.arange(steps - 1, steps + 1, turn / 20)
+    power = np.zeros(len(periods))
+    for harmonic in (1, 2, 3):
+        wave = np.exp(-2j * np.pi * np.outer(np.arange(n_rows), harmonic / periods))
+        power += (np.abs(signals @ wave) ** 2).sum(axis=0)
+    best = float(periods[power.argmax()])
+    return float(steps) if abs(best - steps) <= turn / 4 else best
+
+
+def _cycle(signals: Floats, period: float) -> Floats:
+    """Returns [s, t] the mean cycle of signals: by place of whole steps, else its harmonics."""
+    row = np.arange(signals.shape[1])
+    if period == round(period):
+        columns = (row % period)[:, None] == np.arange(period)
+        return np.asarray(signals @ columns / columns.sum(axis=0) @ columns.T)
+    turns = 2 * np.pi * np.outer(row, np.arange(1, period // 2 + 1)) / period
+    columns = np.concatenate([np.sin(turns), np.cos(turns)], axis=1)
+    return np.asarray(signals @ np.linalg.pinv(columns).T @ columns.T)
 
 
 def _without_harmonics(ranked: dict[int, float], turns: dict[int, int], similar: Floats) -> list[int]:

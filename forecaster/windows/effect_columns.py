@@ -5,6 +5,7 @@ A term is a group of columns that share a variance, so that one without evidence
     number     as it is, and bent at three quantiles; by time of day where steps are finer than a day
     event      of two values; and, as a term of its own, up to three steps before and after
     category   a column per word
+    holiday    a column per name and day, from three before to three after
     calendar   time of day, weekday, day of the month from both ends, year: by the name of the term
 
 Axes: n row · k column of a term.
@@ -21,9 +22,12 @@ import numpy as np
 
 from forecaster.panel.arrays import Codes, Floats, Ints
 from forecaster.panel.calendar import DAY, MONTHS, Calendar, first_days, months_of
+from forecaster.panel.holidays import named_holidays
 from forecaster.panel.panel import Panel
+from forecaster.panel.periods import find_periods
+from forecaster.panel.schema import holiday_columns
 
-Kind = Literal["number", "bent", "event", "around", "category", "missing", "calendar"]
+Kind = Literal["number", "bent", "event", "around", "category", "missing", "holiday", "calendar"]
 REACH = 3
 """Steps before and after an event that have columns of their own."""
 _KNOTS = (0.2, 0.5, 0.8)  # quantiles at which the effect of a number may bend
@@ -58,27 +62,50 @@ class Term:
     """Whether the effect follows the time of day."""
     words: int = 0
     """Of a category."""
+    country: str = ""
+    """Of holidays."""
+    names: tuple[str, ...] = ()
+    """Of holidays, that have had columns of their own."""
+    period: float = 0.0
+    """In steps, that was found in the rows."""
 
     def size(self, calendar: Calendar) -> int:
         """Returns k, the number of columns."""
         if self.kind == "calendar":
-            any_date = Dates(calendar, np.zeros(1, np.int64))
-            coded = _CODES.get(self.name)
-            return _NUMBERS[self.name](any_date).shape[1] if coded is None else coded(any_date)[1]
+            return self._of_dates(Dates(calendar, np.zeros(1, np.int64))).shape[1]
         if self.kind == "around":
             return 2 * REACH
+        if self.kind == "holiday":
+            return len(self.names) * (2 * REACH + 1)
         if self.kind == "category":
             return self.words
         return max(1, len(self.knots)) * (1 + 2 * _CLOCK_WAVES * self.by_clock)
 
     def at_dates(self, clock: Dates, coefficients: Floats) -> Floats:
         """Returns [..., n] the effect of a term of the calendar, by coefficients [..., k]."""
-        coded = _CODES.get(self.name)
+        coded = self._code(clock)
         if coded is None:
-            return np.asarray(coefficients @ _NUMBERS[self.name](clock).T)
-        code, _ = coded(clock)
+            return np.asarray(coefficients @ self._of_dates(clock).T)
         nothing = np.zeros_like(coefficients[..., :1])  # at code −1
-        return np.concatenate([coefficients, nothing], axis=-1)[..., code]
+        return np.concatenate([coefficients, nothing], axis=-1)[..., coded[0]]
+
+    def _code(self, clock: Dates) -> tuple[Ints, int] | None:
+        """[n] the column of a term of the calendar that is 1, and their number; None = they are numbers."""
+        if self.period:
+            whole = round(self.period)
+            fits = whole == self.period <= _SLOTS
+            return (clock.row % whole, whole) if fits else None
+        coded = _CODES.get(self.name)
+        return None if coded is None else coded(clock)
+
+    def _of_dates(self, clock: Dates) -> Floats:
+        """[n, k] columns of a term of the calendar."""
+        coded = self._code(clock)
+        if coded is not None:
+            return _one_hot(*coded)
+        if self.period:
+            return _waves(clock.row / self.period, min(_WAVES, int(self.period / 2)))
+        return _NUMBERS[self.name](clock)
 
     def name_in(self, panel: Panel) -> str:
         """Returns the name of the column in a panel."""
@@ -90,8 +117,9 @@ class Term:
         if self.kind == "category":
             return _one_hot(panel.codes[rows, self.place] - 1, self.words)
         if self.kind == "calendar":
-            coded = _CODES.get(self.name)
-            return _NUMBERS[self.name](clock) if coded is None else _one_hot(*coded(clock))
+            return self._of_dates(clock)
+        if self.kind == "holiday":
+            return clock.holidays(self.country, self.names)
         values = panel.values[rows, self.place]
         if self.kind == "missing":
             return np.isnan(values)[:, None].astype(np.float64)
@@ -145,6 +173,10 @@ def covariate_terms(panel: Panel) -> Iterator[Term]:
             yield replace(number, name=f"bends of {name}", kind="bent", knots=knots)
         if len(seen) < len(values):
             yield Term(f"{name} missing", "missing", name, place)
+    for name, country in zip(holiday_columns(schema.holidays), schema.holidays, strict=True):
+        if calendar.step <= DAY and not calendar.integer:
+            place, names = schema.columns.index(name), Dates(calendar, panel.time).names_of(country)
+            yield Term(f"{name} by name", "holiday", name, place, country=country, names=names)
     for name in schema.known_category:
         words = len(schema.categories[name])
         if 1 < words <= _MOST_WORDS:
@@ -183,6 +215,7 @@ class Dates:
     def __init__(self, calendar: Calendar, time: Ints):
         """Takes the times of rows."""
         self.calendar, self.time = calendar, time
+        self._holidays: dict[tuple[str, tuple[str, ...]], Floats] = {}
         local = time if calendar.integer else calendar.wall_clock(time)
         self.day, self._since_midnight = np.divmod(local, DAY)
         self.month = months_of(self.day)
@@ -202,14 +235,40 @@ class Dates:
         """[n] days since 1 January over 365.25."""
         return self.day_of_year / 365.25
 
+    def names_of(self, country: str) -> tuple[str, ...]:
+        """Returns the names of the holidays that fall on these dates."""
+        named = named_holidays(country, *self._years)
+        return tuple(name for name, days in named.items() if np.isin(days, self.day).any())
+
+    def holidays(self, country: str, names: tuple[str, ...]) -> Floats:
+        """Returns [n, k] 1 on the days of each holiday, and so many days around it, one after the other."""
+        if (country, names) not in self._holidays:
+            named = named_holidays(country, *self._years)
+            none = np.zeros(0, np.int64)
+            shifts = range(-REACH, REACH + 1)
+            columns = [
+                np.isin(self.day - shift, named.get(name, none)) for name in names for shift in shifts
+            ]
+            found = np.stack([np.zeros(len(self.day)), *columns], axis=1)[:, 1:]
+            self._holidays[country, names] = found
+        return self._holidays[country, names]
+
+    @cached_property
+    def _years(self) -> tuple[int, int]:
+        """The first and the last year that holidays near these dates may lie in."""
+        months = months_of(np.array([self.day.min() - REACH, self.day.max() + REACH]))
+        first, last = months // 12 + 1970
+        return int(first), int(last)
+
     @cached_property
     def day_of_year(self) -> Ints:
         january = first_days(self.month // 12 * 12)
         return self.day - january
 
-    def place(self, steps: int) -> Ints:
-        """Returns [n] steps since a multiple of so many."""
-        return self.calendar.steps(0, self.time) % steps
+    @cached_property
+    def row(self) -> Ints:
+        """[n] steps since 1970."""
+        return self.calendar.steps(0, self.time)
 
 
 def _one_hot(code: Ints | Codes, count: int) -> Floats:
@@ -252,7 +311,7 @@ _CODES: dict[str, Callable[[Dates], tuple[Ints, int]]] = {
     "day of the year": lambda clock: (np.minimum(clock.day_of_year, 364), 365),
     "week of the year": lambda clock: (np.minimum(clock.day_of_year // 7, 51), 52),
     "month": lambda clock: (clock.month % 12, 12),
-    "season": lambda clock: (clock.place(clock.calendar.season_length), clock.calendar.season_length),
+    "season": lambda clock: (clock.row % clock.calendar.season_length, clock.calendar.season_length),
 }
 """By term the column that is 1, −1 where none is, and how many there are."""
 _NUMBERS: dict[str, Callable[[Dates], Floats]] = {
@@ -263,6 +322,17 @@ _NUMBERS: dict[str, Callable[[Dates], Floats]] = {
 
 CALENDAR_PARTS = frozenset({*_CODES, *_NUMBERS})
 """Names of the terms of a calendar."""
+
+
+def period_terms(panel: Panel) -> Iterator[Term]:
+    """Yields the terms of periods: those of the calendar, or found in the rows of a panel."""
+    calendar, targets = panel.calendar, panel.values[:, : panel.n_channels]
+    periods: tuple[float, ...] = calendar.periods
+    if not periods and panel.regular and not calendar.integer:
+        periods = tuple(period.exact for period in find_periods(targets, panel.indptr))
+    for period in periods:
+        if period != calendar.season_length:
+            yield Term(f"every {period:,.5g} steps", "calendar", period=float(period))
 
 
 def calendar_terms(calendar: Calendar, rows: int) -> Iterator[Term]:

@@ -116,5 +116,5 @@ def test_the_hours_of_the_m4_competition_repeat_every_day():
     ],
 )
 def test_a_share_of_periods_says_of_what_and_a_year_of_days_is_365_25(freq, of, words):
-    periods = [Period(7, 1.0), Period(366, 0.62)]
+    periods = [Period(7, 1.0, 7.0), Period(366, 0.62, 366.0)]
     assert period_words(periods, Calendar(freq, None, freq == "1i"), of) == words
