@@ -31,7 +31,8 @@ Kind = Literal["number", "bent", "event", "around", "category", "missing", "holi
 REACH = 3
 """Steps before and after an event that have columns of their own."""
 _KNOTS = (0.2, 0.5, 0.8)  # quantiles at which the effect of a number may bend
-_WAVES = 4  # harmonics of the year
+_WAVES = 4  # harmonics of the year, of which a season has some
+_WEEKS = 16  # harmonics of the year in all: down to three weeks
 _CLOCK_WAVES = 2  # harmonics of the day that the effect of a number follows
 _SLOTS = 96  # of a day at most: quarter hours
 _FEWEST_EVENTS = 3
@@ -276,8 +277,9 @@ def _one_hot(code: Ints | Codes, count: int) -> Floats:
     return (code[:, None] == np.arange(count)).astype(np.float64)
 
 
-def _waves(turn: Floats, count: int) -> Floats:
-    angle = 2 * np.pi * turn[:, None] * np.arange(1, count + 1)
+def _waves(turn: Floats, count: int, first: int = 1) -> Floats:
+    """[n, 2·] sines, then cosines, of harmonics up to a count."""
+    angle = 2 * np.pi * turn[:, None] * np.arange(first, count + 1)
     return np.concatenate([np.sin(angle), np.cos(angle)], axis=1)
 
 
@@ -316,6 +318,7 @@ _CODES: dict[str, Callable[[Dates], tuple[Ints, int]]] = {
 """By term the column that is 1, −1 where none is, and how many there are."""
 _NUMBERS: dict[str, Callable[[Dates], Floats]] = {
     "year": lambda clock: _waves(clock.year, _WAVES),
+    "weeks of the year": lambda clock: _waves(clock.year, _WEEKS, first=_WAVES + 1),
     "working days": _working_days,
 }
 
@@ -355,6 +358,7 @@ def calendar_terms(calendar: Calendar, rows: int) -> Iterator[Term]:
             "days to its end": rows >= 90,
             "business days to its end": rows >= 90,
             "year": days >= 731,
+            "weeks of the year": days >= 731,
             "day of the year": days >= 1096,
         }
     elif step <= 8 * DAY:
