@@ -1,9 +1,8 @@
 """A saved model: JSON and safetensors, never code.
 
-    contract.json             format, columns, counts, members, weights, trained_until, request, versions
+    contract.json             format, columns, counts, members, weights, calibration, trained_until, request
     plan.json                 the resolved settings
     member-00.safetensors …   weights, each with its sha256 in the contract
-    calibration.safetensors   conformal factors, where quantiles are calibrated
     errors.safetensors        errors at earlier cutoffs, which order sample paths
     series.safetensors        hashes of the series of the fit, of a classifier
     effects.safetensors       coefficients of covariates known in advance
@@ -27,7 +26,16 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    TypeAdapter,
+    ValidationError,
+)
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
@@ -43,30 +51,19 @@ from forecaster.forecast.paths import GRID, UNKNOWN, ErrorLevels
 from forecaster.model.class_network import ClassEnsemble, ClassNetwork
 from forecaster.model.embedding import Shape
 from forecaster.model.ensemble import Ensemble
-from forecaster.model.experts import ADDED, check_experts
+from forecaster.model.experts import check_experts
 from forecaster.model.network import Network
 from forecaster.model.size import check_work, count_parameters
 from forecaster.panel.schema import Schema
 from forecaster.windows.effect_columns import Term
 from forecaster.windows.effects import Effects
 
-FORMAT = 9
+FORMAT = 1
 """The format this version writes and reads."""
-_CALIBRATION, _FACTORS = "calibration.safetensors", "factors"
 _ERRORS, _COUNTS = "errors.safetensors", "counts"
 _SERIES, _HASHES = "series.safetensors", "hashes"
 _EFFECTS = "effects.safetensors"
 _MOST_TERM = 1000  # columns of a term
-_LAST_READERS = {
-    1: "e917b4f",
-    2: "1e68356",
-    3: "e815cb9",
-    4: "4feacf0",
-    5: "78539bd",
-    6: "bd4a81e",
-    7: "c3f847d",
-    8: "0a4f5aa",
-}  # commits, by format
 _LARGEST_JSON = 1 << 28  # bytes
 _FLOAT, _LARGEST_HEADER = 4, 100_000_000  # bytes
 _OBJECT = TypeAdapter(dict[str, Any])
@@ -107,9 +104,7 @@ def save_artifact(artifact: Artifact[Any], path: str | Path) -> None:
             "shape": asdict(artifact.shape),
             "members": files,
             "weights": list(weights),
-            "calibration": None
-            if factors is None
-            else _write_tensors(folder, _CALIBRATION, {_FACTORS: factors}),
+            "conformal_factors": None if factors is None else factors.tolist(),
             "tail_factor": tail_factor,
             "errors": errors,
             "series": series,
@@ -166,11 +161,10 @@ def load_artifact(path: str | Path) -> Artifact[Ensemble] | Artifact[ClassEnsemb
     ensemble = modules[0]
     if not shape.classes:
         factors = None
-        if contract.calibration is not None:
-            factors = _load_factors(folder, contract.calibration, plan, shape)
-        weights = contract.weights or [1 / len(modules)] * len(modules)
+        if contract.conformal_factors is not None:
+            factors = torch.tensor(contract.conformal_factors)
         ensemble = Ensemble(
-            modules, weights, factors, plan.target, tail_factor=contract.tail_factor
+            modules, contract.weights, factors, plan.target, tail_factor=contract.tail_factor
         ).eval()
         ensemble.requires_grad_(False)
     return Artifact(
@@ -194,12 +188,9 @@ def load_artifact(path: str | Path) -> Artifact[Ensemble] | Artifact[ClassEnsemb
 def _check_format(folder: Path, found: object) -> None:
     if type(found) is int and found == FORMAT:
         return
-    advice = "upgrade attention-forecaster, or"
-    if type(found) is int and found in _LAST_READERS:
-        advice = f"the last commit that reads it is {_LAST_READERS[found]};"
     raise ArtifactError(
-        f"{folder}: artifact format {reprlib.repr(found)}, expected format {FORMAT}: {advice} fit the "
-        f"model again: forecaster fit TABLE --out {folder}"
+        f"{folder}: artifact format {reprlib.repr(found)}, expected format {FORMAT}: upgrade "
+        f"attention-forecaster, or fit the model again: forecaster fit TABLE --out {folder}"
     )
 
 
@@ -239,16 +230,16 @@ class _Contract(_Stored):
     """contract.json without columns and shape, which have types of their own."""
 
     members: tuple[_TensorFile, ...] = Field(min_length=1, max_length=1000)
-    weights: tuple[Annotated[float, Field(ge=0)], ...] | None = None  # None = all alike
-    calibration: _TensorFile | None = None
+    weights: tuple[Annotated[float, Field(ge=0)], ...]
+    conformal_factors: tuple[Annotated[float, Field(gt=0)], ...] | None = None
     tail_factor: float | None = Field(None, gt=0, le=100)
     errors: _ErrorsFile | None = None
     series: _SeriesFile | None = None
     effects: _EffectsFile | None = None
     trained_until: int = Field(ge=-(1 << 62), le=1 << 62)
-    data: str = "unknown"
-    fingerprint: str = "unknown"
-    versions: dict[str, str] = {}
+    data: str
+    fingerprint: str
+    versions: dict[str, str]
     parent: _Parent | None = None
 
 
@@ -258,7 +249,7 @@ class _Validation(BaseModel):
 
 class _Calibrated(BaseModel):
     cutoffs: StrictInt
-    strength: _Number
+    applied: StrictBool
     before: dict[Literal["coverage", "inside", "width", "pinball"], _Number] = Field(min_length=3)
     after: dict[Literal["coverage", "inside", "width", "pinball"], _Number] = Field(min_length=3)
 
@@ -307,11 +298,15 @@ def _parse_contract(stored: Mapping[str, Any], plan: Plan) -> tuple[_Contract, S
     contract = _Contract.model_validate(dict(stored))
     schema = Schema.from_dict(stored["columns"])
     shape = _SHAPE.validate_python(stored["shape"])
-    if contract.weights is not None:
-        if len(contract.weights) != len(contract.members):
-            raise ValueError(f"{len(contract.weights)} weights for {len(contract.members)} members")
-        if abs(sum(contract.weights) - 1) > 1e-3:
-            raise ValueError(f"weights of members sum to {sum(contract.weights):g}, not 1")
+    if len(contract.weights) != len(contract.members):
+        raise ValueError(f"{len(contract.weights)} weights for {len(contract.members)} members")
+    if abs(sum(contract.weights) - 1) > 1e-3:
+        raise ValueError(f"weights of members sum to {sum(contract.weights):g}, not 1")
+    factors, levels = contract.conformal_factors, plan.model.quantile_levels
+    if factors is not None and len(factors) != len(levels):
+        raise ValueError(f"{len(factors)} conformal factors for {len(levels)} levels")
+    if contract.errors is None and plan.horizon and plan.model.decoder == "direct":
+        raise ValueError("errors are missing, which order sample paths")
     check_experts(plan.model)
     linear = plan.model.pool.linear
     if linear is not None and linear.phases > 1 and not shape.cycles:
@@ -346,26 +341,11 @@ def _load_member(
             network = ClassEnsemble([ClassNetwork(plan.model, shape) for _ in folds])
         else:
             network = Network(plan.model, shape)
-        first = {name: own for name, own in network.state_dict().items() if ADDED in name}
-        network.load_state_dict(first | weights)
+        network.load_state_dict(weights)
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise ArtifactError(f"{folder / stored.file}: does not fit its contract ({reason})") from error
     return network
-
-
-def _load_factors(folder: Path, stored: _TensorFile, plan: Plan, shape: Shape) -> Tensor:
-    expected = (shape.horizon, shape.channels, len(plan.model.quantile_levels))
-    owner = "a calibration of this plan"
-    factors = _read_tensors(folder, stored, math.prod(expected), owner, _FACTORS).get(_FACTORS)
-    if factors is None or tuple(factors.shape) != expected or factors.dtype != torch.float32:
-        raise ArtifactError(
-            f"{folder / stored.file}: does not fit its contract (expected float32 factors of "
-            f"{expected[0]} leads, {expected[1]} channels and {expected[2]} levels)"
-        )
-    if not bool((factors.isfinite() & (factors > 0)).all()):
-        raise ArtifactError(f"{folder / stored.file}: damaged (factors that are not positive numbers)")
-    return factors
 
 
 def _load_hashes(folder: Path, stored: _SeriesFile) -> NDArray[np.int64]:

@@ -104,7 +104,7 @@ class PathTask(ForecastTask):
     """Paths of each series."""
 
     def audited(self, panel: Panel, artifact: Artifact, only: Only) -> tuple[Panel, list[Finding]]:
-        check_samples(artifact, self.samples)
+        check_samples(self.samples)
         return super().audited(panel, artifact, only)
 
     def drawn_window(self, artifact: Artifact) -> ForecastWindow:

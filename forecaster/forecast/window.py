@@ -72,7 +72,7 @@ def resolve_window(
     """
     columns = columns_for(panel, levels, quantiles, artifact.plan.model.quantile_levels)
     wanted = artifact.horizon if horizon is None else horizon
-    check_samples(artifact, num_samples)
+    check_samples(num_samples)
     check_horizon(artifact, wanted, num_samples)
     if not is_count(seed, least=0):
         raise ConfigError(f"seed {seed!r}: expected 0 or more")
@@ -119,18 +119,13 @@ def check_horizon(artifact: Artifact, wanted: int, num_samples: int | None = Non
             )
 
 
-def check_samples(artifact: Artifact, wanted: int | None) -> None:
-    """Raises a ConfigError for a number of sample paths that a model does not draw; None = none."""
+def check_samples(wanted: int | None) -> None:
+    """Raises a ConfigError for a number of sample paths that is none, or too large; None = none."""
     if wanted is None:
         return
     check_count(wanted, "samples", " paths")
     if wanted > _MOST_SAMPLES:
         raise ConfigError(f"samples {wanted}: expected at most {_MOST_SAMPLES:,} paths")
-    if artifact.plan.model.decoder != "autoregressive" and artifact.errors is None:
-        raise ConfigError(
-            "this model keeps no errors at earlier cutoffs, which put sample paths in order; fit it again: "
-            "forecaster fit TABLE --out MODEL"
-        )
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.config import TrackingConfig
-from forecaster.errors import ArtifactError, ConfigError, DataError
+from forecaster.errors import ConfigError, DataError
 from forecaster.evaluation.class_backtest import ClassBacktest
 from forecaster.evaluation.class_scores import KERNELS, MAJORITY, NETWORK
 from forecaster.evaluation.comparison import MODEL
@@ -62,16 +62,8 @@ def backtest_classes(
 
 
 def seen_in_fit(artifact: Artifact[ClassEnsemble], panel: Panel) -> NDArray[np.bool_]:
-    """Returns [N] whether the fit has seen a series: by its values, or by its key at the same times.
-
-    Raises:
-        ArtifactError: the model is older than the hashes of its series.
-    """
-    if artifact.series_hashes is None:
-        raise ArtifactError(
-            f"{panel.name}: this model does not know which series it was fitted to, and may be scored on "
-            f"them; fit it again: forecaster fit TABLE --label {artifact.schema.label} --out MODEL"
-        )
+    """Returns [N] whether the fit has seen a series: by its values, or by its key at the same times."""
+    assert artifact.series_hashes is not None
     fitted = artifact.series_hashes.tolist()
     values = {value for _, value, _, _ in fitted}
     times = {key: (begin, end) for key, _, begin, end in fitted}
