@@ -69,6 +69,8 @@ _FLOAT, _LARGEST_HEADER = 4, 100_000_000  # bytes
 _OBJECT = TypeAdapter(dict[str, Any])
 _SHAPE = TypeAdapter(Shape)
 _Number = StrictFloat | StrictInt
+_Arrays = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
+"""Shapes and dtypes by name."""
 
 
 def save_artifact(artifact: Artifact[Any], path: str | Path) -> None:
@@ -167,6 +169,10 @@ def load_artifact(path: str | Path) -> Artifact[Ensemble] | Artifact[ClassEnsemb
             modules, contract.weights, factors, plan.target, tail_factor=contract.tail_factor
         ).eval()
         ensemble.requires_grad_(False)
+    hashes = None
+    if contract.series is not None:
+        expected = {_HASHES: ((contract.series.count, 4), torch.int64)}
+        hashes = _load_arrays(folder, contract.series, expected)[_HASHES]
     return Artifact(
         schema=schema,
         plan=plan,
@@ -175,7 +181,7 @@ def load_artifact(path: str | Path) -> Artifact[Ensemble] | Artifact[ClassEnsemb
         trained_until=contract.trained_until,
         data=contract.data,
         fingerprint=contract.fingerprint,
-        series_hashes=None if contract.series is None else _load_hashes(folder, contract.series),
+        series_hashes=hashes,
         errors=None if contract.errors is None else _load_errors(folder, contract.errors, shape),
         effects=None if contract.effects is None else _load_effects(folder, contract.effects, schema),
         metrics=metrics,
@@ -332,8 +338,8 @@ def _first_fault(error: Exception) -> str:
 def _load_member(
     folder: Path, stored: _TensorFile, plan: Plan, shape: Shape
 ) -> Network | ClassEnsemble:
-    size = count_parameters(plan.model, shape, plan.fit.ensemble_size)
-    weights = _read_tensors(folder, stored, size, "a network of this plan", "weights")
+    size = _FLOAT * count_parameters(plan.model, shape, plan.fit.ensemble_size)
+    weights = _read_tensors(folder, stored, size, "a network of this plan")
     network: Network | ClassEnsemble
     try:
         if shape.classes:
@@ -348,34 +354,16 @@ def _load_member(
     return network
 
 
-def _load_hashes(folder: Path, stored: _SeriesFile) -> NDArray[np.int64]:
-    owner, numbers = f"a fit to {stored.count} series", 8 * stored.count  # an int64 is as long as two
-    hashes = _read_tensors(folder, stored, numbers, owner, _HASHES).get(_HASHES)
-    if hashes is None or hashes.shape != (stored.count, 4) or hashes.dtype != torch.int64:
-        raise ArtifactError(
-            f"{folder / stored.file}: does not fit its contract (expected int64 hashes, 4 of each of "
-            f"{stored.count} series)"
-        )
-    return hashes.numpy()
-
-
 def _load_errors(folder: Path, stored: _ErrorsFile, shape: Shape) -> ErrorLevels:
-    expected = (stored.cutoffs, stored.count, shape.horizon)
-    numbers = 2 * stored.count + math.prod(expected) // _FLOAT
-    tensors = _read_tensors(folder, stored, numbers, "a fit to this table", _COUNTS)
-    counts, hashes = tensors.get(_COUNTS), tensors.get(_HASHES)
-    if (
-        counts is None
-        or hashes is None
-        or (counts.shape, counts.dtype) != (expected, torch.uint8)
-        or (hashes.shape, hashes.dtype) != ((stored.count,), torch.int64)
-        or bool(((counts > len(GRID)) & (counts != UNKNOWN)).any())
-    ):
-        raise ArtifactError(
-            f"{folder / stored.file}: does not fit its contract (expected uint8 counts of {expected[0]} "
-            f"cutoffs, {expected[1]} series and {expected[2]} leads, and a hash of each series)"
-        )
-    return ErrorLevels(counts.numpy(), hashes.numpy(), stored.spacing)
+    expected: _Arrays = {
+        _COUNTS: ((stored.cutoffs, stored.count, shape.horizon), torch.uint8),
+        _HASHES: ((stored.count,), torch.int64),
+    }
+    arrays = _load_arrays(folder, stored, expected)
+    counts = arrays[_COUNTS]
+    if ((counts > len(GRID)) & (counts != UNKNOWN)).any():
+        raise ArtifactError(f"{folder / stored.file}: damaged (expected counts of at most {len(GRID)})")
+    return ErrorLevels(counts, arrays[_HASHES], stored.spacing)
 
 
 def _write_effects(folder: Path, effects: Effects) -> dict[str, Any]:
@@ -396,7 +384,7 @@ def _load_effects(folder: Path, stored: _EffectsFile, schema: Schema) -> Effects
                 "columns); save it again"
             )
     every = sum(term.size(schema.calendar) for term in stored.terms)
-    expected = {
+    expected: _Arrays = {
         "hashes": ((series,), torch.int64),
         "own": ((series, channels, every), torch.float64),
         "shared": ((channels, every), torch.float64),
@@ -404,18 +392,24 @@ def _load_effects(folder: Path, stored: _EffectsFile, schema: Schema) -> Effects
         "multiplies": ((channels,), torch.bool),
         "center": ((series, channels), torch.float64),
     }
-    numbers = sum(2 * math.prod(shape) for shape, _ in expected.values()) - 2 * channels
-    tensors = _read_tensors(folder, stored, numbers, "a fit to this table", "coefficients")
-    found = {name: (tuple(part.shape), part.dtype) for name, part in tensors.items()}
+    arrays = _load_arrays(folder, stored, expected)
     # A center is NaN where a series had no rows.
-    sound = all(bool(part.isfinite().all()) for name, part in tensors.items() if name != "center")
-    if found != expected or not sound:
+    if not all(np.isfinite(part).all() for name, part in arrays.items() if name != "center"):
+        raise ArtifactError(f"{folder / stored.file}: damaged (expected finite coefficients)")
+    return Effects(stored.terms, **arrays)
+
+
+def _load_arrays(folder: Path, stored: _TensorFile, expected: _Arrays) -> dict[str, NDArray[Any]]:
+    """Returns the arrays of a file, which have the names, shapes and dtypes that the contract gives them."""
+    size = sum(math.prod(shape) * dtype.itemsize for shape, dtype in expected.values())
+    tensors = _read_tensors(folder, stored, size, "a fit to this table")
+    found = {name: (tuple(part.shape), part.dtype) for name, part in tensors.items()}
+    if found != expected:
+        words = (f"{name} {dtype} {list(shape)}" for name, (shape, dtype) in expected.items())
         raise ArtifactError(
-            f"{folder / stored.file}: does not fit its contract (expected finite coefficients of {every} "
-            f"columns, {series} series and {channels} channels)"
+            f"{folder / stored.file}: does not fit its contract (expected {', '.join(words)})"
         )
-    parts = {name: part.numpy() for name, part in tensors.items()}
-    return Effects(stored.terms, **parts)
+    return {name: part.numpy() for name, part in tensors.items()}
 
 
 def _write_tensors(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> dict[str, str]:
@@ -424,13 +418,11 @@ def _write_tensors(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> di
     return {"file": name, "sha256": hashlib.sha256(content).hexdigest()}
 
 
-def _read_tensors(
-    folder: Path, stored: _TensorFile, numbers: int, owner: str, what: str
-) -> dict[str, Tensor]:
+def _read_tensors(folder: Path, stored: _TensorFile, size: int, owner: str) -> dict[str, Tensor]:
     """Returns the tensors of a file whose size and checksum are those of the contract."""
-    file, size = folder / stored.file, _FLOAT * numbers
+    file = folder / stored.file
     # Before memory is taken, for the file or for the network: plan and weights may be anybody's.
-    content = _read_file(file, size, size + _LARGEST_HEADER, f"{owner} has {size:,} bytes of {what}")
+    content = _read_file(file, size, size + _LARGEST_HEADER, f"{owner} has {size:,} bytes")
     sha256 = hashlib.sha256(content).hexdigest()
     if sha256 != stored.sha256:
         raise ArtifactError(

@@ -152,11 +152,6 @@ class TotalTask(PathTask):
             return ""
         return f"--sum {self.request.period} adds up series of several parts"
 
-    def report(self, panel: Panel, totals: BatchCounts, findings: Sequence[Finding]) -> str:
-        return outcome(
-            panel, self.window.cutoffs(panel), totals.series, totals.rows, totals.lost, findings
-        )
-
 
 @dataclass(frozen=True)
 class WhatIfTask(PathTask):

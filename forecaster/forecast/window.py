@@ -56,15 +56,27 @@ class ForecastWindow:
 def resolve_window(
     artifact: Artifact,
     panel: Panel,
-    cutoff: str,
-    horizon: int | None,
+    cutoff: str = "own",
+    horizon: int | None = None,
     num_samples: int | None = None,
     seed: int = 0,
     levels: Levels = None,
     quantiles: Levels = None,
     fill: str | None = None,
 ) -> ForecastWindow:
-    """Returns the window of a forecast of all series of a panel; arguments as `Predictor.predict`.
+    """Returns the window of a forecast of all series of a panel.
+
+    Args:
+        artifact: the model.
+        panel: opened with its schema.
+        cutoff: "own" = each series from its own last observed target; "last" = all from the latest of
+            these; or a date.
+        horizon: leads; None = as trained. Fewer are an exact prefix, more need an autoregressive decoder.
+        num_samples: sample paths to keep.
+        seed: of the sample paths.
+        levels: central bands, percent, in place of the fitted quantiles.
+        quantiles: further levels.
+        fill: how known covariates are filled after the cutoff; None = they must be there.
 
     Raises:
         ConfigError: the horizon is too long for the model, it draws no paths, or has no such levels.

@@ -20,7 +20,7 @@ from forecaster.panel.audit import audit_panel
 from forecaster.panel.findings import Finding, worst_first
 from forecaster.panel.panel import Panel
 from forecaster.runs.console import Screen
-from forecaster.runs.tracking import NOTE, open_run, score_points
+from forecaster.runs.tracking import log_scores, open_run
 from forecaster.windows.index import Int64
 
 
@@ -52,10 +52,7 @@ def backtest_classes(
     backtest = ClassBacktest(classifications, actual, code, unmet, found)
     with open_run(tracking, name or f"backtest {Path(panel.name).stem}", kind="backtest") as run:
         if run.recorded:
-            run.log_params(artifact.plan.model_dump(mode="json"))
-            run.log_dataset(panel.name, panel.fingerprint(), panel.schema, "evaluation")
-            run.log_metrics(score_points(backtest.scores, "backtest"))
-            run.log_tags({NOTE: backtest.verdict})
+            log_scores(run, artifact, backtest, backtest.verdict)
             picture = {"backtest.png": lambda: run.log_figure(backtest.plot(), "backtest.png")}
             Screen(stderr=True).draw(picture, "the scores are complete")
     return backtest

@@ -68,7 +68,7 @@ from forecaster.runs.fit_reporter import (
     print_scores,
 )
 from forecaster.runs.resume import RunFolder
-from forecaster.runs.tracking import NOTE, TrackedRun, log_artifact, open_run, score_points
+from forecaster.runs.tracking import TrackedRun, log_artifact, log_scores, open_run
 from forecaster.windows.split import Split
 
 if TYPE_CHECKING:
@@ -401,10 +401,8 @@ def run_backtest_pipeline(
         if presets is not None:
             backtest = Leaderboard(**vars(backtest))
         if run.recorded:
-            run.log_params({"backtest": asdict(options), **artifact.plan.model_dump(mode="json")})
-            run.log_dataset(panel.name, panel.fingerprint(), panel.schema, "evaluation")
-            run.log_metrics(score_points(backtest.scores, "backtest"))
-            run.log_tags({NOTE: f"{MODEL} {backtest.verdict}"})
+            run.log_params({"backtest": asdict(options)})
+            log_scores(run, artifact, backtest, f"{MODEL} {backtest.verdict}")
             with console.stage("drawing picture and report"):
                 pictures: dict[str, Callable[[], None]] = {
                     "backtest.png": lambda: run.log_figure(backtest.plot(), "backtest.png"),
