@@ -189,7 +189,7 @@ def test_counts_beyond_the_grid_are_refused(tmp_path):
     fc.Forecaster(replace(artifact, errors=replace(artifact.errors, counts=counts))).save(
         tmp_path / "model"
     )
-    with pytest.raises(fc.ArtifactError, match="expected uint8 counts"):
+    with pytest.raises(fc.ArtifactError, match="expected counts of at most 100"):
         fc.load(tmp_path / "model")
 
 
