@@ -44,6 +44,7 @@ from forecaster.fitting.plan import with_found_cycles
 from forecaster.fitting.warm_start import requested
 from forecaster.forecast.artifact import Artifact, is_forecaster
 from forecaster.forecast.bands import Levels, check_levels
+from forecaster.forecast.error_levels import measured_errors
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.model_folder import FORECAST, LOSSES, REPORT
 from forecaster.forecast.plots import plot_curves
@@ -261,7 +262,9 @@ def _learn(task: _FitTask, context: TrainingContext) -> Artifact[Any]:
 def _unfitted(task: _FitTask) -> Artifact:
     """Returns the model of a table that nothing is fitted to, as a fit keeps it."""
     artifact = unfitted(task.panel, task.config)
-    return replace(artifact, metrics=artifact.metrics | {"steps": 0, "best_step": 0, "curves": {}})
+    errors = measured_errors(artifact, coded(task.panel, artifact))
+    metrics = artifact.metrics | {"steps": 0, "best_step": 0, "curves": {}}
+    return replace(artifact, errors=errors, metrics=metrics)
 
 
 def _keep(
