@@ -311,8 +311,10 @@ def _parse_contract(stored: Mapping[str, Any], plan: Plan) -> tuple[_Contract, S
     factors, levels = contract.conformal_factors, plan.model.quantile_levels
     if factors is not None and len(factors) != len(levels):
         raise ValueError(f"{len(factors)} conformal factors for {len(levels)} levels")
-    if contract.errors is None and plan.horizon and plan.model.decoder == "direct":
-        raise ValueError("errors are missing, which order sample paths")
+    needed = "series" if shape.classes else "errors"
+    # An autoregressive decoder draws paths itself.
+    if getattr(contract, needed) is None and plan.model.decoder == "direct":
+        raise ValueError(f"'{needed}' is missing")
     check_experts(plan.model)
     linear = plan.model.pool.linear
     if linear is not None and linear.phases > 1 and not shape.cycles:
