@@ -36,12 +36,6 @@ Shard = str | Annotated[tuple[int, int], Strict(False)]
 """K/N or (K, N), as a list too."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-RETIRED = {
-    "fit": {
-        "resume": "--resume is retired: the same command, with the same --out, resumes an interrupted fit"
-    }
-}
-"""By function, the options that are gone, each with the error that says what is there instead."""
 _STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)
 _LARGEST = 1 << 63
 """A whole number that no array holds is neither a count nor a seed."""
@@ -62,7 +56,7 @@ def typed(function: Function) -> Function:
 
     Nothing is converted that would change its meaning: "3" and True are no numbers.
     """
-    parameters, retired = signature(function).parameters, RETIRED.get(function.__name__, {})
+    parameters = signature(function).parameters
     positional = [name for name, part in parameters.items() if part.kind is not Parameter.KEYWORD_ONLY]
 
     @cache
@@ -84,8 +78,6 @@ def typed(function: Function) -> Function:
                 faults.append(str(error))
 
         try:
-            for name in retired.keys() & named.keys():
-                raise ConfigError(retired[name])
             args = tuple(map(settled, chain(positional, repeat("")), args))
             named = {name: settled(name, value) for name, value in named.items()}
             if faults:

@@ -529,7 +529,7 @@ class ModelPlan(NetworkSettings):
     decoder_patch: _Steps
     """Steps per token of the horizon: `patch`, or the whole of a shorter horizon."""
     known_less_mean: bool = False
-    """Whether attention reads numbers known in advance less their mean in the context; not in older models."""
+    """Whether attention reads numbers known in advance less their mean in the context."""
     pool: ExpertPlan = ExpertPlan()
     """The experts, and what they read."""
 

@@ -345,15 +345,12 @@ def test_a_picture_that_cannot_be_drawn_costs_no_scores(tmp_path, monkeypatch, c
     assert "no backtest.png: no matplotlib; the scores are complete" in capsys.readouterr().err
 
 
-def test_a_model_of_before_predicts_and_is_not_backtested(classifier, tmp_path):
+def test_a_classifier_without_the_hashes_of_its_series_is_refused(classifier, tmp_path):
     classifier.save(tmp_path / "model")
     contract = json.loads((tmp_path / "model" / "contract.json").read_text())
-    del contract["series"]
-    (tmp_path / "model" / "contract.json").write_text(json.dumps(contract))
-    model = fc.load(tmp_path / "model")
-    assert model.predict(waves(1)).frame.equals(classifier.predict(waves(1)).frame)
-    with pytest.raises(fc.ArtifactError, match="fit it again: forecaster fit TABLE --label kind"):
-        model.backtest(waves(1), tracking=False)
+    (tmp_path / "model" / "contract.json").write_text(json.dumps(contract | {"series": None}))
+    with pytest.raises(fc.ArtifactError, match="'series' is missing"):
+        fc.load(tmp_path / "model")
 
 
 # Random kernels

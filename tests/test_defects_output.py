@@ -187,7 +187,7 @@ def test_a_cutoff_far_after_an_irregular_table_is_refused(make_panel):
     with pytest.raises(
         fc.DataError, match=r"cutoff 9999-12-31 .* steps of .* after the end of the table, .*; expected"
     ):
-        resolve_window(tiny.plain_model().artifact, panel, "9999-12-31", None)
+        resolve_window(tiny.plain_model().artifact, panel, "9999-12-31")
 
 
 def _served(monkeypatch, table, **params):

@@ -110,7 +110,7 @@ def test_the_shell_quick_start_runs_as_it_stands(in_a_fresh_folder, monkeypatch)
     files = {path.name for path in Path("models/sales").iterdir()}
     shown = set(re.findall(r"^[├└]── (\S+\.\w+) ", _block_of("models/sales/"), re.MULTILINE))
     # After two steps no width may help.
-    assert shown - {"calibration.safetensors"} <= files <= shown
+    assert files == shown
     assert Path("of the user/forecaster/mlflow.db").exists() and not Path("mlflow.db").exists()
 
 

@@ -232,12 +232,14 @@ class Forecaster(Model["Ensemble"]):
         check_levels(levels, quantiles)
 
         from forecaster.forecast.predictor import Predictor
+        from forecaster.forecast.window import resolve_window
 
         start = date_text(cutoff, "cutoff")
         panel = self.open(data, future, covariates, **data_options)
-        return Predictor(self.artifact).predict(
-            panel, start, horizon, progress, samples, seed, only, levels, quantiles, fill_known
+        window = resolve_window(
+            self.artifact, panel, start, horizon, samples, seed, levels, quantiles, fill_known
         )
+        return Predictor(self.artifact).predict(panel, window, only, progress)
 
     @public
     @runs_on_device

@@ -15,8 +15,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import typer
 
 from forecaster.api import shell_command
-from forecaster.arguments import RETIRED, kinds_in
-from forecaster.errors import ConfigError
+from forecaster.arguments import kinds_in
 from forecaster.options import Option, data_options, options_of
 
 Model = Annotated[
@@ -66,7 +65,6 @@ def flags_of(
             if part.kind is not Parameter.VAR_KEYWORD
         ]
         taken = {"quiet", "progress", *without, *(part.name for part in own)}
-        retired = RETIRED.get(function.__name__, {})
         every = options_of(table or function) | options_of(function)
         options = {name: one for name, one in every.items() if name not in taken}
         lists = {
@@ -81,13 +79,12 @@ def flags_of(
                 if given[name] is not None:
                     parts = [part.strip() for part in given[name].split(",") if part.strip()]
                     given[name] = [*map(_number, parts)] if float in kinds_in(hint) else parts
-            left_out = [name for name in data_options() if given.get(name) is None] + [*retired]
+            left_out = [name for name in data_options() if given.get(name) is None]
             context = copy_context()
             context.run(shell_command.set, shlex.join(["forecaster", *sys.argv[1:]]))
             context.run(verb, **{name: value for name, value in given.items() if name not in left_out})
 
         flags = [_flag(*option) for option in options.values()]
-        flags += [_retired(name, error) for name, error in retired.items()]
         run.__signature__ = Signature([*own, *flags])  # type: ignore[attr-defined]
         run.__annotations__ = {part.name: part.annotation for part in (*own, *flags)}
         return run
@@ -139,18 +136,6 @@ def _flag(parameter: Parameter, hint: Any, option: Option) -> Parameter:
         default=default,
         annotation=Annotated[kind | None if default is None else kind, typer.Option(*words, **more)],
     )
-
-
-def _retired(name: str, error: str) -> Parameter:
-    """Returns a hidden option that says what is there instead."""
-
-    def refuse(given: bool) -> None:
-        if given:
-            raise ConfigError(error)
-
-    # Eager: before what else is missing. A flag, so that it may have a value or none.
-    option = typer.Option(f"--{name}", hidden=True, is_eager=True, callback=refuse)
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, option])
 
 
 def _phrase(text: str) -> str:

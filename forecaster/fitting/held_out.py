@@ -43,9 +43,8 @@ def calibrated(artifact: Artifact, panel: Panel, split: Split) -> Artifact:
     factors, effect = calibrate(held_out, levels)
     applied = None
     moved = held_out
-    if effect["strength"]:
-        # A model keeps factors of each lead and channel; here all have the same.
-        applied = torch.from_numpy(factors).expand(artifact.horizon, panel.n_channels, -1).contiguous()
+    if effect["applied"]:
+        applied = torch.from_numpy(factors)
         moved = replace(
             held_out, quantiles=with_factors(held_out.quantiles, factors.astype(float), levels)
         )

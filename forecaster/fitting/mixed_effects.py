@@ -203,8 +203,9 @@ def _transformed(cells: _Cells, kind: Scale, eta: Floats | None = None) -> tuple
 
 
 def _scale(y: Floats) -> float:
-    """The standard deviation of what is observed."""
-    return max(float(np.nanstd(y)), _TINY)
+    """The standard deviation of what is observed; 1 of a constant."""
+    spread = float(np.nanstd(y))
+    return spread if spread > 0 else 1.0
 
 
 def _learned(cells: Sequence[_Cells], group: Ints) -> _Learned:

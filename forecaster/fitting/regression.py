@@ -218,7 +218,9 @@ def normal_equations(sums: Sums, phi: float) -> Normal:
 
 def _inverse(matrices: Floats) -> Floats:
     """Inverses of positive definite matrices [..., K, K], by Cholesky's factor: in a third of numpy's time."""
-    factor = torch.linalg.cholesky(torch.from_numpy(matrices))
+    factor, failed = torch.linalg.cholesky_ex(torch.from_numpy(matrices))
+    if failed.any():  # but for rounding
+        return np.asarray(np.linalg.inv(matrices), np.float64)
     return torch.cholesky_inverse(factor).numpy()
 
 

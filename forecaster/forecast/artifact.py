@@ -44,10 +44,10 @@ class Artifact(Generic[Kind]):
     fingerprint: str
     """Of its panel."""
     series_hashes: NDArray[np.int64] | None = None
-    """[N, 4] of `classification.series_hashes`, of a classifier; None = fitted before they were kept."""
+    """[N, 4] of `classification.series_hashes`; None = of a forecaster."""
     errors: Measurable | None = None
-    """Errors at earlier cutoffs, which order sample paths; None = of a classifier, of a decoder that draws
-    paths itself, or fitted before they were kept."""
+    """Errors at earlier cutoffs, which order sample paths; None = of a classifier, or of a decoder that draws
+    paths itself."""
     effects: Effects | None = None
     """Of known covariates, which the ensemble does not forecast; None = there are none."""
     metrics: dict[str, Any] = field(default_factory=dict)

@@ -79,8 +79,8 @@ def calibrate(
 
     Returns:
         [Q] factors of the distances of the quantiles from the median; and `cutoffs`, the size of the calibration
-        set, `strength`, 1 where they are applied, else 0, `before` and `after`, the `quality` as it was and with
-        each window's factors from other windows.
+        set, whether they are `applied`, `before` and `after`, the `quality` as it was and with each window's
+        factors from other windows.
     """
     before = quality(held_out.quantiles, held_out.actual, levels)
     crossed = np.ones_like(held_out.quantiles)
@@ -91,7 +91,7 @@ def calibrate(
     factors = conformal_factors(held_out, levels) if helps else np.ones(len(levels))
     return factors.astype(np.float32), {
         "cutoffs": len(held_out.step),
-        "strength": float(helps),
+        "applied": helps,
         "before": before,
         "after": after if helps else before,
     }

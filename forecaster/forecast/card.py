@@ -108,7 +108,7 @@ def calibration_line(artifact: Artifact) -> str:
     )
     off = off_band(nominal, after.get("inside", nominal), after["coverage"])
     still = f"; still too {off}: {ADVICE[off]}" if off else ""
-    if not found["strength"]:
+    if not found["applied"]:
         return f"{line}; no factor improves it, the quantiles stay{still}"
     changes = " · ".join(
         f"{name} × {after[name] / before[name]:.3f}" if before[name] else f"{name} was 0"

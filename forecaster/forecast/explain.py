@@ -29,6 +29,7 @@ from forecaster.forecast.expert_weights import ExpertWeights, expert_weights, ne
 from forecaster.forecast.forecast import COLD, Forecast
 from forecaster.forecast.paths import path_keys
 from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.window import resolve_window
 from forecaster.forecast.writer import write_drawing
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.hardware import spare_threads
@@ -192,7 +193,7 @@ def explain(
     number = panel.one_series(only)
     alone = panel.between(number, number + 1)
     place = _channel(alone, channel)
-    forecast = Predictor(artifact).predict(alone, cutoff)
+    forecast = Predictor(artifact).predict(alone, resolve_window(artifact, alone, cutoff))
     if not (status := forecast.status[place]).startswith("ok"):
         status = "no target observed before the cutoff" if status == COLD else status
         raise DataError(f"{panel.name}: series {alone.series_names[0]}: {status}")

@@ -165,10 +165,6 @@ class Forecast(Result):
         if self.paths is not None:
             return self._open_only(self.paths)
         if self.source is None:
-            if self.artifact is not None:
-                from forecaster.forecast.window import check_samples
-
-                check_samples(self.artifact, count)
             raise ConfigError(_NO_PATHS)
         return self._open_only(self.source.draw(self, count, seed))
 

@@ -18,11 +18,9 @@ if TYPE_CHECKING:
 CONTRACT, PLAN, METRICS = "contract.json", "plan.json", "metrics.json"
 LOSSES, FORECAST, REPORT = "loss.png", "forecast.png", "report.html"
 """Names of the pictures and the page that a fit adds to its model."""
-_PARTS = (
-    r"(contract|plan|config|metrics)\.json|(member-\d+|calibration|errors|series|effects)\.safetensors"
-)
+_PARTS = r"(contract|plan|metrics)\.json|(member-\d+|errors|series|effects)\.safetensors"
 FILES = rf"{_PARTS}|card\.md|{LOSSES}|{FORECAST}|{REPORT}"
-"""Pattern of the names in the folder of a model, those of format 1 included."""
+"""Pattern of the names in the folder of a model."""
 
 _SMALL = 1 << 26
 """Bytes of a file that is read in about the time that torch takes to load."""

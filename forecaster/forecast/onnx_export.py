@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.onnx import ONNXProgram
 
-METADATA_FORMAT = 4
+METADATA_FORMAT = 1
 _MASKS = {
     "observed": "context",
     "past_observed": "past",

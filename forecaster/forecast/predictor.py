@@ -18,7 +18,7 @@ from torch import Tensor
 
 from forecaster.errors import number_of
 from forecaster.forecast.artifact import Artifact
-from forecaster.forecast.bands import UNSCALED, Columns, Levels, further_levels, is_far
+from forecaster.forecast.bands import UNSCALED, Columns, further_levels, is_far
 from forecaster.forecast.forecast import COLD, Forecast, joined, none_forecast
 from forecaster.forecast.future import audited
 from forecaster.forecast.paths import PathSource, path_keys
@@ -45,40 +45,22 @@ class Predictor:
     def predict(
         self,
         panel: Panel,
-        cutoff: str = "own",
-        horizon: int | None = None,
-        progress: Progress | None = None,
-        num_samples: int | None = None,
-        seed: int = 0,
+        window: ForecastWindow,
         only: Only = None,
-        levels: Levels = None,
-        quantiles: Levels = None,
-        fill: str | None = None,
+        progress: Progress | None = None,
     ) -> Forecast:
         """Returns the forecast of every series of a panel, or of some.
 
         Args:
             panel: opened with the artifact's schema.
-            cutoff: "own" = each series from its own last observed target; "last" = all from the
-                latest of these; or a date.
-            horizon: leads; None = as trained. Fewer are an exact prefix, more need an autoregressive
-                decoder.
-            progress: called after each block of series.
-            num_samples: sample paths to keep.
-            seed: of the sample paths.
+            window: of `resolve_window`.
             only: names of the series to forecast.
-            levels: central bands, percent, in place of the fitted quantiles.
-            quantiles: further levels.
-            fill: how known covariates are filled after the cutoff; None = they must be there.
+            progress: called after each block of series.
 
         Raises:
-            ConfigError: the horizon is too long for the model, it draws no paths, or has no such levels.
             DataError: the audit finds errors, or a covariate known in advance is missing after the
                 cutoff.
         """
-        window = resolve_window(
-            self.artifact, panel, cutoff, horizon, num_samples, seed, levels, quantiles, fill
-        )
         panel, found = audited(panel, self.artifact, window, only)
         forecast = self.whole(panel, window, progress)
         if error := none_forecast(panel, forecast.lost, sum(map(bool, forecast.status))):
@@ -105,12 +87,12 @@ class Predictor:
 
         Args:
             panel: opened with the artifact's schema.
-            cutoff: as in `predict`.
+            cutoff: as of `resolve_window`.
 
         Raises:
             DataError: a covariate known in advance is missing after the cutoff.
         """
-        window = resolve_window(self.artifact, panel, cutoff, None)
+        window = resolve_window(self.artifact, panel, cutoff)
         panel, _ = audited(panel, self.artifact, window)
         leads = locate_leads(panel, self.artifact, window)
         chosen = leads.chosen

@@ -1,9 +1,8 @@
 """A saved model: JSON and safetensors, never code.
 
-    contract.json             format, columns, counts, members, weights, trained_until, request, versions
+    contract.json             format, columns, counts, members, weights, calibration, trained_until, request
     plan.json                 the resolved settings
     member-00.safetensors …   weights, each with its sha256 in the contract
-    calibration.safetensors   conformal factors, where quantiles are calibrated
     errors.safetensors        errors at earlier cutoffs, which order sample paths
     series.safetensors        hashes of the series of the fit, of a classifier
     effects.safetensors       coefficients of covariates known in advance
@@ -27,7 +26,16 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    TypeAdapter,
+    ValidationError,
+)
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
@@ -43,36 +51,27 @@ from forecaster.forecast.paths import GRID, UNKNOWN, ErrorLevels
 from forecaster.model.class_network import ClassEnsemble, ClassNetwork
 from forecaster.model.embedding import Shape
 from forecaster.model.ensemble import Ensemble
-from forecaster.model.experts import ADDED, check_experts
+from forecaster.model.experts import check_experts
 from forecaster.model.network import Network
 from forecaster.model.size import check_work, count_parameters
 from forecaster.panel.schema import Schema
 from forecaster.windows.effect_columns import CALENDAR_PARTS, Term
 from forecaster.windows.effects import Effects
 
-FORMAT = 9
+FORMAT = 1
 """The format this version writes and reads."""
-_CALIBRATION, _FACTORS = "calibration.safetensors", "factors"
 _ERRORS, _COUNTS = "errors.safetensors", "counts"
 _SERIES, _HASHES = "series.safetensors", "hashes"
 _EFFECTS = "effects.safetensors"
 _MOST_TERM = 1000  # columns of a term
 _LONGEST_PERIOD = 1e9  # steps
-_LAST_READERS = {
-    1: "e917b4f",
-    2: "1e68356",
-    3: "e815cb9",
-    4: "4feacf0",
-    5: "78539bd",
-    6: "bd4a81e",
-    7: "c3f847d",
-    8: "0a4f5aa",
-}  # commits, by format
 _LARGEST_JSON = 1 << 28  # bytes
 _FLOAT, _LARGEST_HEADER = 4, 100_000_000  # bytes
 _OBJECT = TypeAdapter(dict[str, Any])
 _SHAPE = TypeAdapter(Shape)
 _Number = StrictFloat | StrictInt
+_Arrays = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
+"""Shapes and dtypes by name."""
 
 
 def save_artifact(artifact: Artifact[Any], path: str | Path) -> None:
@@ -108,9 +107,7 @@ def save_artifact(artifact: Artifact[Any], path: str | Path) -> None:
             "shape": asdict(artifact.shape),
             "members": files,
             "weights": list(weights),
-            "calibration": None
-            if factors is None
-            else _write_tensors(folder, _CALIBRATION, {_FACTORS: factors}),
+            "conformal_factors": None if factors is None else factors.tolist(),
             "tail_factor": tail_factor,
             "errors": errors,
             "series": series,
@@ -167,13 +164,16 @@ def load_artifact(path: str | Path) -> Artifact[Ensemble] | Artifact[ClassEnsemb
     ensemble = modules[0]
     if not shape.classes:
         factors = None
-        if contract.calibration is not None:
-            factors = _load_factors(folder, contract.calibration, plan, shape)
-        weights = contract.weights or [1 / len(modules)] * len(modules)
+        if contract.conformal_factors is not None:
+            factors = torch.tensor(contract.conformal_factors)
         ensemble = Ensemble(
-            modules, weights, factors, plan.target, tail_factor=contract.tail_factor
+            modules, contract.weights, factors, plan.target, tail_factor=contract.tail_factor
         ).eval()
         ensemble.requires_grad_(False)
+    hashes = None
+    if contract.series is not None:
+        expected = {_HASHES: ((contract.series.count, 4), torch.int64)}
+        hashes = _load_arrays(folder, contract.series, expected)[_HASHES]
     return Artifact(
         schema=schema,
         plan=plan,
@@ -182,7 +182,7 @@ def load_artifact(path: str | Path) -> Artifact[Ensemble] | Artifact[ClassEnsemb
         trained_until=contract.trained_until,
         data=contract.data,
         fingerprint=contract.fingerprint,
-        series_hashes=None if contract.series is None else _load_hashes(folder, contract.series),
+        series_hashes=hashes,
         errors=None if contract.errors is None else _load_errors(folder, contract.errors, shape),
         effects=None if contract.effects is None else _load_effects(folder, contract.effects, schema),
         metrics=metrics,
@@ -195,12 +195,9 @@ def load_artifact(path: str | Path) -> Artifact[Ensemble] | Artifact[ClassEnsemb
 def _check_format(folder: Path, found: object) -> None:
     if type(found) is int and found == FORMAT:
         return
-    advice = "upgrade attention-forecaster, or"
-    if type(found) is int and found in _LAST_READERS:
-        advice = f"the last commit that reads it is {_LAST_READERS[found]};"
     raise ArtifactError(
-        f"{folder}: artifact format {reprlib.repr(found)}, expected format {FORMAT}: {advice} fit the "
-        f"model again: forecaster fit TABLE --out {folder}"
+        f"{folder}: artifact format {reprlib.repr(found)}, expected format {FORMAT}: upgrade "
+        f"attention-forecaster, or fit the model again: forecaster fit TABLE --out {folder}"
     )
 
 
@@ -240,16 +237,16 @@ class _Contract(_Stored):
     """contract.json without columns and shape, which have types of their own."""
 
     members: tuple[_TensorFile, ...] = Field(min_length=1, max_length=1000)
-    weights: tuple[Annotated[float, Field(ge=0)], ...] | None = None  # None = all alike
-    calibration: _TensorFile | None = None
+    weights: tuple[Annotated[float, Field(ge=0)], ...]
+    conformal_factors: tuple[Annotated[float, Field(gt=0)], ...] | None = None
     tail_factor: float | None = Field(None, gt=0, le=100)
     errors: _ErrorsFile | None = None
     series: _SeriesFile | None = None
     effects: _EffectsFile | None = None
     trained_until: int = Field(ge=-(1 << 62), le=1 << 62)
-    data: str = "unknown"
-    fingerprint: str = "unknown"
-    versions: dict[str, str] = {}
+    data: str
+    fingerprint: str
+    versions: dict[str, str]
     parent: _Parent | None = None
 
 
@@ -259,7 +256,7 @@ class _Validation(BaseModel):
 
 class _Calibrated(BaseModel):
     cutoffs: StrictInt
-    strength: _Number
+    applied: StrictBool
     before: dict[Literal["coverage", "inside", "width", "pinball"], _Number] = Field(min_length=3)
     after: dict[Literal["coverage", "inside", "width", "pinball"], _Number] = Field(min_length=3)
 
@@ -308,11 +305,17 @@ def _parse_contract(stored: Mapping[str, Any], plan: Plan) -> tuple[_Contract, S
     contract = _Contract.model_validate(dict(stored))
     schema = Schema.from_dict(stored["columns"])
     shape = _SHAPE.validate_python(stored["shape"])
-    if contract.weights is not None:
-        if len(contract.weights) != len(contract.members):
-            raise ValueError(f"{len(contract.weights)} weights for {len(contract.members)} members")
-        if abs(sum(contract.weights) - 1) > 1e-3:
-            raise ValueError(f"weights of members sum to {sum(contract.weights):g}, not 1")
+    if len(contract.weights) != len(contract.members):
+        raise ValueError(f"{len(contract.weights)} weights for {len(contract.members)} members")
+    if abs(sum(contract.weights) - 1) > 1e-3:
+        raise ValueError(f"weights of members sum to {sum(contract.weights):g}, not 1")
+    factors, levels = contract.conformal_factors, plan.model.quantile_levels
+    if factors is not None and len(factors) != len(levels):
+        raise ValueError(f"{len(factors)} conformal factors for {len(levels)} levels")
+    needed = "series" if shape.classes else "errors"
+    # An autoregressive decoder draws paths itself.
+    if getattr(contract, needed) is None and plan.model.decoder == "direct":
+        raise ValueError(f"'{needed}' is missing")
     check_experts(plan.model)
     linear = plan.model.pool.linear
     if linear is not None and linear.phases > 1 and not shape.cycles:
@@ -338,8 +341,8 @@ def _first_fault(error: Exception) -> str:
 def _load_member(
     folder: Path, stored: _TensorFile, plan: Plan, shape: Shape
 ) -> Network | ClassEnsemble:
-    size = count_parameters(plan.model, shape, plan.fit.ensemble_size)
-    weights = _read_tensors(folder, stored, size, "a network of this plan", "weights")
+    size = _FLOAT * count_parameters(plan.model, shape, plan.fit.ensemble_size)
+    weights = _read_tensors(folder, stored, size, "a network of this plan")
     network: Network | ClassEnsemble
     try:
         if shape.classes:
@@ -347,56 +350,23 @@ def _load_member(
             network = ClassEnsemble([ClassNetwork(plan.model, shape) for _ in folds])
         else:
             network = Network(plan.model, shape)
-        first = {name: own for name, own in network.state_dict().items() if ADDED in name}
-        network.load_state_dict(first | weights)
+        network.load_state_dict(weights)
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise ArtifactError(f"{folder / stored.file}: does not fit its contract ({reason})") from error
     return network
 
 
-def _load_factors(folder: Path, stored: _TensorFile, plan: Plan, shape: Shape) -> Tensor:
-    expected = (shape.horizon, shape.channels, len(plan.model.quantile_levels))
-    owner = "a calibration of this plan"
-    factors = _read_tensors(folder, stored, math.prod(expected), owner, _FACTORS).get(_FACTORS)
-    if factors is None or tuple(factors.shape) != expected or factors.dtype != torch.float32:
-        raise ArtifactError(
-            f"{folder / stored.file}: does not fit its contract (expected float32 factors of "
-            f"{expected[0]} leads, {expected[1]} channels and {expected[2]} levels)"
-        )
-    if not bool((factors.isfinite() & (factors > 0)).all()):
-        raise ArtifactError(f"{folder / stored.file}: damaged (factors that are not positive numbers)")
-    return factors
-
-
-def _load_hashes(folder: Path, stored: _SeriesFile) -> NDArray[np.int64]:
-    owner, numbers = f"a fit to {stored.count} series", 8 * stored.count  # an int64 is as long as two
-    hashes = _read_tensors(folder, stored, numbers, owner, _HASHES).get(_HASHES)
-    if hashes is None or hashes.shape != (stored.count, 4) or hashes.dtype != torch.int64:
-        raise ArtifactError(
-            f"{folder / stored.file}: does not fit its contract (expected int64 hashes, 4 of each of "
-            f"{stored.count} series)"
-        )
-    return hashes.numpy()
-
-
 def _load_errors(folder: Path, stored: _ErrorsFile, shape: Shape) -> ErrorLevels:
-    expected = (stored.cutoffs, stored.count, shape.horizon)
-    numbers = 2 * stored.count + math.prod(expected) // _FLOAT
-    tensors = _read_tensors(folder, stored, numbers, "a fit to this table", _COUNTS)
-    counts, hashes = tensors.get(_COUNTS), tensors.get(_HASHES)
-    if (
-        counts is None
-        or hashes is None
-        or (counts.shape, counts.dtype) != (expected, torch.uint8)
-        or (hashes.shape, hashes.dtype) != ((stored.count,), torch.int64)
-        or bool(((counts > len(GRID)) & (counts != UNKNOWN)).any())
-    ):
-        raise ArtifactError(
-            f"{folder / stored.file}: does not fit its contract (expected uint8 counts of {expected[0]} "
-            f"cutoffs, {expected[1]} series and {expected[2]} leads, and a hash of each series)"
-        )
-    return ErrorLevels(counts.numpy(), hashes.numpy(), stored.spacing)
+    expected: _Arrays = {
+        _COUNTS: ((stored.cutoffs, stored.count, shape.horizon), torch.uint8),
+        _HASHES: ((stored.count,), torch.int64),
+    }
+    arrays = _load_arrays(folder, stored, expected)
+    counts = arrays[_COUNTS]
+    if ((counts > len(GRID)) & (counts != UNKNOWN)).any():
+        raise ArtifactError(f"{folder / stored.file}: damaged (expected counts of at most {len(GRID)})")
+    return ErrorLevels(counts, arrays[_HASHES], stored.spacing)
 
 
 def _write_effects(folder: Path, effects: Effects) -> dict[str, Any]:
@@ -420,7 +390,7 @@ def _load_effects(folder: Path, stored: _EffectsFile, schema: Schema) -> Effects
                 "columns); save it again"
             )
     every = sum(term.size(schema.calendar) for term in stored.terms)
-    expected = {
+    expected: _Arrays = {
         "hashes": ((series,), torch.int64),
         "own": ((series, channels, every), torch.float64),
         "shared": ((channels, every), torch.float64),
@@ -428,18 +398,24 @@ def _load_effects(folder: Path, stored: _EffectsFile, schema: Schema) -> Effects
         "multiplies": ((channels,), torch.bool),
         "center": ((series, channels, 2), torch.float64),
     }
-    numbers = sum(2 * math.prod(shape) for shape, _ in expected.values()) - 2 * channels
-    tensors = _read_tensors(folder, stored, numbers, "a fit to this table", "coefficients")
-    found = {name: (tuple(part.shape), part.dtype) for name, part in tensors.items()}
+    arrays = _load_arrays(folder, stored, expected)
     # A center is NaN where a series had no rows.
-    sound = all(bool(part.isfinite().all()) for name, part in tensors.items() if name != "center")
-    if found != expected or not sound:
+    if not all(np.isfinite(part).all() for name, part in arrays.items() if name != "center"):
+        raise ArtifactError(f"{folder / stored.file}: damaged (expected finite coefficients)")
+    return Effects(stored.terms, **arrays)
+
+
+def _load_arrays(folder: Path, stored: _TensorFile, expected: _Arrays) -> dict[str, NDArray[Any]]:
+    """Returns the arrays of a file, which have the names, shapes and dtypes that the contract gives them."""
+    size = sum(math.prod(shape) * dtype.itemsize for shape, dtype in expected.values())
+    tensors = _read_tensors(folder, stored, size, "a fit to this table")
+    found = {name: (tuple(part.shape), part.dtype) for name, part in tensors.items()}
+    if found != expected:
+        words = (f"{name} {dtype} {list(shape)}" for name, (shape, dtype) in expected.items())
         raise ArtifactError(
-            f"{folder / stored.file}: does not fit its contract (expected finite coefficients of {every} "
-            f"columns, {series} series and {channels} channels)"
+            f"{folder / stored.file}: does not fit its contract (expected {', '.join(words)})"
         )
-    parts = {name: part.numpy() for name, part in tensors.items()}
-    return Effects(stored.terms, **parts)
+    return {name: part.numpy() for name, part in tensors.items()}
 
 
 def _write_tensors(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> dict[str, str]:
@@ -448,13 +424,11 @@ def _write_tensors(folder: Path, name: str, tensors: Mapping[str, Tensor]) -> di
     return {"file": name, "sha256": hashlib.sha256(content).hexdigest()}
 
 
-def _read_tensors(
-    folder: Path, stored: _TensorFile, numbers: int, owner: str, what: str
-) -> dict[str, Tensor]:
+def _read_tensors(folder: Path, stored: _TensorFile, size: int, owner: str) -> dict[str, Tensor]:
     """Returns the tensors of a file whose size and checksum are those of the contract."""
-    file, size = folder / stored.file, _FLOAT * numbers
+    file = folder / stored.file
     # Before memory is taken, for the file or for the network: plan and weights may be anybody's.
-    content = _read_file(file, size, size + _LARGEST_HEADER, f"{owner} has {size:,} bytes of {what}")
+    content = _read_file(file, size, size + _LARGEST_HEADER, f"{owner} has {size:,} bytes")
     sha256 = hashlib.sha256(content).hexdigest()
     if sha256 != stored.sha256:
         raise ArtifactError(

@@ -104,7 +104,7 @@ class PathTask(ForecastTask):
     """Paths of each series."""
 
     def audited(self, panel: Panel, artifact: Artifact, only: Only) -> tuple[Panel, list[Finding]]:
-        check_samples(artifact, self.samples)
+        check_samples(self.samples)
         return super().audited(panel, artifact, only)
 
     def drawn_window(self, artifact: Artifact) -> ForecastWindow:
@@ -151,11 +151,6 @@ class TotalTask(PathTask):
         if self.request.within_series(panel):
             return ""
         return f"--sum {self.request.period} adds up series of several parts"
-
-    def report(self, panel: Panel, totals: BatchCounts, findings: Sequence[Finding]) -> str:
-        return outcome(
-            panel, self.window.cutoffs(panel), totals.series, totals.rows, totals.lost, findings
-        )
 
 
 @dataclass(frozen=True)

@@ -56,15 +56,27 @@ class ForecastWindow:
 def resolve_window(
     artifact: Artifact,
     panel: Panel,
-    cutoff: str,
-    horizon: int | None,
+    cutoff: str = "own",
+    horizon: int | None = None,
     num_samples: int | None = None,
     seed: int = 0,
     levels: Levels = None,
     quantiles: Levels = None,
     fill: str | None = None,
 ) -> ForecastWindow:
-    """Returns the window of a forecast of all series of a panel; arguments as `Predictor.predict`.
+    """Returns the window of a forecast of all series of a panel.
+
+    Args:
+        artifact: the model.
+        panel: opened with its schema.
+        cutoff: "own" = each series from its own last observed target; "last" = all from the latest of
+            these; or a date.
+        horizon: leads; None = as trained. Fewer are an exact prefix, more need an autoregressive decoder.
+        num_samples: sample paths to keep.
+        seed: of the sample paths.
+        levels: central bands, percent, in place of the fitted quantiles.
+        quantiles: further levels.
+        fill: how known covariates are filled after the cutoff; None = they must be there.
 
     Raises:
         ConfigError: the horizon is too long for the model, it draws no paths, or has no such levels.
@@ -72,7 +84,7 @@ def resolve_window(
     """
     columns = columns_for(panel, levels, quantiles, artifact.plan.model.quantile_levels)
     wanted = artifact.horizon if horizon is None else horizon
-    check_samples(artifact, num_samples)
+    check_samples(num_samples)
     check_horizon(artifact, wanted, num_samples)
     if not is_count(seed, least=0):
         raise ConfigError(f"seed {seed!r}: expected 0 or more")
@@ -119,18 +131,13 @@ def check_horizon(artifact: Artifact, wanted: int, num_samples: int | None = Non
             )
 
 
-def check_samples(artifact: Artifact, wanted: int | None) -> None:
-    """Raises a ConfigError for a number of sample paths that a model does not draw; None = none."""
+def check_samples(wanted: int | None) -> None:
+    """Raises a ConfigError for a number of sample paths that is none, or too large; None = none."""
     if wanted is None:
         return
     check_count(wanted, "samples", " paths")
     if wanted > _MOST_SAMPLES:
         raise ConfigError(f"samples {wanted}: expected at most {_MOST_SAMPLES:,} paths")
-    if artifact.plan.model.decoder != "autoregressive" and artifact.errors is None:
-        raise ConfigError(
-            "this model keeps no errors at earlier cutoffs, which put sample paths in order; fit it again: "
-            "forecaster fit TABLE --out MODEL"
-        )
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ class Ensemble(nn.Module):
         Args:
             members: at least one, of equal horizon and quantile levels.
             weights: one per member, summing to 1.
-            conformal_factors: [H, C, Q] of the distances of quantiles from the median; None = 1.
+            conformal_factors: [Q] of the distances of quantiles from the median; None = 1.
             target: bounds and rounding; None = any number.
             experts_only: the experts of all members forecast, without networks.
             only: which of the experts then; None = their weighted mean.
@@ -94,12 +94,7 @@ class Ensemble(nn.Module):
         if self.conformal_factors is not None:
             # The residuals of short histories have classes of their own.
             brief = self.networks[0].brief(inputs)[:, None, :, None]  # [B, 1, C, 1]
-            # A lead beyond the calibrated ones has the factors of the last one.
-            lead = torch.arange(quantiles.shape[1], device=quantiles.device)
-            factors = self.conformal_factors[
-                lead.clamp(max=len(self.conformal_factors) - 1)
-            ]  # [H, C, Q]
-            moved = calibrated(quantiles, factors, self.levels.index(0.5))
+            moved = calibrated(quantiles, self.conformal_factors, self.levels.index(0.5))
             quantiles = torch.where(brief, quantiles, moved)
         # The mean of whole numbers is not whole: it is bounded, not rounded.
         if drawn is not None:

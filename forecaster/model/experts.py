@@ -49,8 +49,6 @@ fourteen tables 12 % further off; with a weight of 4 sums of rare demands (.05 a
 _COLD = (
     3.0  # of a normal distribution, in spreads: of a level that is hardly known, before it is learned
 )
-ADDED = "experts.few_offsets"
-"""Values that models saved before lack: theirs are the first ones."""
 FEW = 3
 """Rows that do not show how far values spread."""
 _WIDE = 0.39015  # of a normal distribution, in levels: its 80 % band is as wide as the level

@@ -39,7 +39,7 @@ Choose = Callable[[Tensor, Scale, int], Tensor]
 
 
 _SHARPNESS = 4.0  # of the weights of forecasts with and without the calendar
-_TINY = 1e-30  # data units
+_TINY = 1e-300  # data units
 
 
 class OfExperts(NamedTuple):

@@ -17,7 +17,6 @@ from forecaster.config import ModelPlan
 from forecaster.errors import ConfigError
 from forecaster.model.class_network import ClassEnsemble, ClassNetwork
 from forecaster.model.embedding import Shape
-from forecaster.model.experts import ADDED
 from forecaster.model.linear import LinearForecast
 from forecaster.model.network import Network
 from forecaster.model.sampling import NUM_SAMPLES
@@ -95,8 +94,7 @@ def _count(network: Network | ClassNetwork, config: ModelPlan) -> int:
 
 
 def _numbers(module: nn.Module) -> int:
-    state = module.state_dict()
-    return sum(values.numel() for name, values in state.items() if ADDED not in name)
+    return sum(values.numel() for values in module.state_dict().values())
 
 
 def check_work(

@@ -27,6 +27,8 @@ _LEVEL = 0.01
 """Chance of finding a period in noise."""
 _MOST = 3
 """Periods that a table has at most."""
+_LEFT = 1e-3
+"""Share of a signal's variance beside its period that may have another; less is its own imprecision."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,10 @@ def find_periods(values: Floats, indptr: Ints) -> tuple[Period, ...]:
             break
         found += more
         # A period may hide another, whose lag falls on its opposite phase.
+        left = signals
         for period in more:
-            signals = signals - _cycle(signals, period.exact)
+            left = left - _cycle(left, period.exact)
+        signals = left[left.var(axis=1) > _LEFT * signals.var(axis=1)]
     # What is left of a cycle may be found again.
     return tuple({period.steps: period for period in reversed(found[:_MOST])}.values())[::-1]
 

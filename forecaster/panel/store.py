@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import io
 import json
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
@@ -37,7 +38,7 @@ from forecaster.panel.panel import Panel
 from forecaster.panel.pivoted import check_storable
 from forecaster.panel.schema import Schema
 
-FORMAT = 2
+FORMAT = 1
 CARD = "panel.json"
 KIND = "panel store"
 _ROWS = ("values", "codes", "time")
@@ -143,7 +144,7 @@ def open_store(source: str | Path) -> Panel:
     """Returns the panel of a store; nothing with a row per row is read.
 
     Raises:
-        DataError: the store is damaged, or a newer version wrote it.
+        DataError: the store is damaged, or of another format.
     """
     folder = Path(source).expanduser()
     card = read_card(folder)
@@ -185,8 +186,8 @@ def read_card(folder: Path) -> dict[str, Any]:
         raise DataError(f"{folder}: damaged panel store ({error}); convert again") from error
     if found != FORMAT or type(found) is not int:
         raise DataError(
-            f"{folder}: panel store of format {found!r}; this version reads format {FORMAT}: convert "
-            "again" + ", or upgrade attention-forecaster" * (found != 1)
+            f"{folder}: panel store of format {reprlib.repr(found)}, expected format {FORMAT}: upgrade "
+            "attention-forecaster, or convert again"
         )
     return dict(card)
 
@@ -316,11 +317,9 @@ def as_converted(source: object, data: DataConfig) -> DataConfig:
 
 
 def _converted(source: str | Path) -> DataConfig:
-    stored = read_card(Path(source).expanduser()).get("data", {})
     try:
-        known = {name: value for name, value in stored.items() if name in DataConfig.model_fields}
-        return DataConfig.model_validate(known)
-    except (AttributeError, ValueError) as error:
+        return DataConfig.model_validate(read_card(Path(source).expanduser()).get("data"))
+    except ValueError as error:
         raise DataError(f"{source}: damaged panel store (how it was read); convert again") from error
 
 

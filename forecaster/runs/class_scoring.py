@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.config import TrackingConfig
-from forecaster.errors import ArtifactError, ConfigError, DataError
+from forecaster.errors import ConfigError, DataError
 from forecaster.evaluation.class_backtest import ClassBacktest
 from forecaster.evaluation.class_scores import KERNELS, MAJORITY, NETWORK
 from forecaster.evaluation.comparison import MODEL
@@ -20,7 +20,7 @@ from forecaster.panel.audit import audit_panel
 from forecaster.panel.findings import Finding, worst_first
 from forecaster.panel.panel import Panel
 from forecaster.runs.console import Screen
-from forecaster.runs.tracking import NOTE, open_run, score_points
+from forecaster.runs.tracking import log_scores, open_run
 from forecaster.windows.index import Int64
 
 
@@ -52,26 +52,15 @@ def backtest_classes(
     backtest = ClassBacktest(classifications, actual, code, unmet, found)
     with open_run(tracking, name or f"backtest {Path(panel.name).stem}", kind="backtest") as run:
         if run.recorded:
-            run.log_params(artifact.plan.model_dump(mode="json"))
-            run.log_dataset(panel.name, panel.fingerprint(), panel.schema, "evaluation")
-            run.log_metrics(score_points(backtest.scores, "backtest"))
-            run.log_tags({NOTE: backtest.verdict})
+            log_scores(run, artifact, backtest, backtest.verdict)
             picture = {"backtest.png": lambda: run.log_figure(backtest.plot(), "backtest.png")}
             Screen(stderr=True).draw(picture, "the scores are complete")
     return backtest
 
 
 def seen_in_fit(artifact: Artifact[ClassEnsemble], panel: Panel) -> NDArray[np.bool_]:
-    """Returns [N] whether the fit has seen a series: by its values, or by its key at the same times.
-
-    Raises:
-        ArtifactError: the model is older than the hashes of its series.
-    """
-    if artifact.series_hashes is None:
-        raise ArtifactError(
-            f"{panel.name}: this model does not know which series it was fitted to, and may be scored on "
-            f"them; fit it again: forecaster fit TABLE --label {artifact.schema.label} --out MODEL"
-        )
+    """Returns [N] whether the fit has seen a series: by its values, or by its key at the same times."""
+    assert artifact.series_hashes is not None
     fitted = artifact.series_hashes.tolist()
     values = {value for _, value, _, _ in fitted}
     times = {key: (begin, end) for key, _, begin, end in fitted}

@@ -44,6 +44,7 @@ from forecaster.fitting.plan import with_found_cycles
 from forecaster.fitting.warm_start import requested
 from forecaster.forecast.artifact import Artifact, is_forecaster
 from forecaster.forecast.bands import Levels, check_levels
+from forecaster.forecast.error_levels import measured_errors
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.model_folder import FORECAST, LOSSES, REPORT
 from forecaster.forecast.plots import plot_curves
@@ -68,7 +69,7 @@ from forecaster.runs.fit_reporter import (
     print_scores,
 )
 from forecaster.runs.resume import RunFolder
-from forecaster.runs.tracking import NOTE, TrackedRun, log_artifact, open_run, score_points
+from forecaster.runs.tracking import TrackedRun, log_artifact, log_scores, open_run
 from forecaster.windows.split import Split
 
 if TYPE_CHECKING:
@@ -261,7 +262,9 @@ def _learn(task: _FitTask, context: TrainingContext) -> Artifact[Any]:
 def _unfitted(task: _FitTask) -> Artifact:
     """Returns the model of a table that nothing is fitted to, as a fit keeps it."""
     artifact = unfitted(task.panel, task.config)
-    return replace(artifact, metrics=artifact.metrics | {"steps": 0, "best_step": 0, "curves": {}})
+    errors = measured_errors(artifact, coded(task.panel, artifact))
+    metrics = artifact.metrics | {"steps": 0, "best_step": 0, "curves": {}}
+    return replace(artifact, errors=errors, metrics=metrics)
 
 
 def _keep(
@@ -401,10 +404,8 @@ def run_backtest_pipeline(
         if presets is not None:
             backtest = Leaderboard(**vars(backtest))
         if run.recorded:
-            run.log_params({"backtest": asdict(options), **artifact.plan.model_dump(mode="json")})
-            run.log_dataset(panel.name, panel.fingerprint(), panel.schema, "evaluation")
-            run.log_metrics(score_points(backtest.scores, "backtest"))
-            run.log_tags({NOTE: f"{MODEL} {backtest.verdict}"})
+            run.log_params({"backtest": asdict(options)})
+            log_scores(run, artifact, backtest, f"{MODEL} {backtest.verdict}")
             with console.stage("drawing picture and report"):
                 pictures: dict[str, Callable[[], None]] = {
                     "backtest.png": lambda: run.log_figure(backtest.plot(), "backtest.png"),

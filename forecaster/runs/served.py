@@ -16,6 +16,7 @@ from forecaster.forecast.artifact import is_forecaster
 from forecaster.forecast.classification import ClassPredictor
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.saved_model import load_artifact
+from forecaster.forecast.window import resolve_window
 from forecaster.panel.audit import audit_panel
 from forecaster.panel.build import open_panel
 
@@ -47,12 +48,14 @@ class ServedForecaster(PythonModel):
                 audit_panel(panel, classes=True)
                 frame = self._model.predict(panel).to_pandas()
             else:
-                frame = self._model.predict(
+                window = resolve_window(
+                    self._model.artifact,
                     panel,
                     cutoff=str(given.get("cutoff", "own")),
                     horizon=int(given.get("horizon", self._artifact.horizon)),
                     seed=int(given.get("seed", 0)),
-                ).to_pandas()
+                )
+                frame = self._model.predict(panel, window).to_pandas()
             for name in frame.columns[frame.isna().any()]:  # NaN is no JSON; null is
                 frame[name] = frame[name].astype(object).where(frame[name].notna(), None)
             return frame

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
     from mlflow.tracking import MlflowClient
 
+    from forecaster.evaluation.backtest import Backtest
+    from forecaster.evaluation.class_backtest import ClassBacktest
     from forecaster.forecast.artifact import Artifact
     from forecaster.panel.schema import Schema
 
@@ -420,6 +422,17 @@ def log_artifact(run: TrackedRun, artifact: Artifact[Any], folder: Path, verdict
     scores = artifact.metrics.get("validation", {}).get("scores", {})
     run.log_metrics(score_points(scores, "validation"))
     run.log_folder(folder, "model")
+
+
+def log_scores(
+    run: TrackedRun, artifact: Artifact[Any], backtest: Backtest | ClassBacktest, verdict: str
+) -> None:
+    """Logs the settings of a model, the table it was scored on, the scores of a backtest and its verdict."""
+    panel = backtest.panel
+    run.log_params(artifact.plan.model_dump(mode="json"))
+    run.log_dataset(panel.name, panel.fingerprint(), panel.schema, "evaluation")
+    run.log_metrics(score_points(backtest.scores, "backtest"))
+    run.log_tags({NOTE: verdict})
 
 
 def score_points(scores: Mapping[str, Mapping[str, float]], stage: str) -> list[Point]:

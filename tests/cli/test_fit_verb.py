@@ -52,16 +52,6 @@ def test_a_fit_stopped_by_ctrl_c_is_resumed_by_the_same_command(folder, shell, i
     assert finished.err == "error: new: exists; replace it with --overwrite, or choose another name\n"
 
 
-@pytest.mark.parametrize("words", [["--resume", "new"], ["--resume"], [*FIT[1:], "--resume"]], ids=str)
-def test_resume_is_retired_in_one_line(shell, words):
-    refused = shell("fit", *words)
-    assert refused.code == 2
-    assert refused.err == (
-        "error: --resume is retired: the same command, with the same --out, resumes an interrupted fit\n"
-    )
-    assert "--resume" not in shell("fit", "--help").out
-
-
 def test_what_a_new_fit_needs_is_asked_for(shell):
     assert shell("fit", "--out", "new").err == "error: Missing argument 'DATA'.\n"
     assert shell("fit", "shop.csv").err == "error: Missing option '--out'.\n"

@@ -322,7 +322,7 @@ def test_calibration_is_not_advised_where_it_is_on():
     found = replace(found, scores=found.scores | {MODEL: mine})
     assert "leave rows for conformal calibration" in _said(found)
     artifact, part = found.report_context.artifact, {"coverage": 0.8, "width": 1.0, "pinball": 1.0}
-    effect = {"cutoffs": 20, "strength": 1.0, "before": part, "after": part}
+    effect = {"cutoffs": 20, "applied": True, "before": part, "after": part}
     artifact = replace(artifact, metrics=artifact.metrics | {"calibration": effect})
     said = _said(replace(found, report_context=replace(found.report_context, artifact=artifact)))
     assert "leave rows" not in said and "conformal calibration held on earlier windows" in said

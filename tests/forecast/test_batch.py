@@ -14,6 +14,7 @@ import forecaster as fc
 from forecaster.errors import ConfigError, DataError, OutputError
 from forecaster.files import only_writer
 from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.window import resolve_window
 from forecaster.runs import batch_predict
 
 N_SERIES, N_ROWS = 2100, 16
@@ -264,7 +265,8 @@ def test_a_shard_that_is_none_is_refused(tmp_path, table, shard):
 def test_lanes_change_no_bit(table):
     model = tiny.plain_model()
     panel = model.open(table)
-    one, four = (Predictor(model.artifact, lanes=lanes).predict(panel) for lanes in (1, 4))
+    window = resolve_window(model.artifact, panel)
+    one, four = (Predictor(model.artifact, lanes=lanes).predict(panel, window) for lanes in (1, 4))
     assert tiny.bits(one.quantiles) == tiny.bits(four.quantiles)
 
 

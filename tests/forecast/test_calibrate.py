@@ -93,7 +93,7 @@ def test_factors_shrink_bands_that_are_too_wide():
     before, after = effect["before"], effect["after"]
     assert before["coverage"] > 0.99 and abs(after["coverage"] - 0.8) < 0.07
     assert after["width"] < 0.5 * before["width"]
-    assert after["pinball"] < 0.9 * before["pinball"] and effect["strength"] == 1
+    assert after["pinball"] < 0.9 * before["pinball"] and effect["applied"]
 
 
 @settings(max_examples=60, deadline=None)
@@ -125,7 +125,7 @@ def test_calibration_never_raises_the_loss_on_windows_not_learned_from(
     before, after = (effect[name]["pinball"] for name in ("before", "after"))
     assert np.isnan(before) or after <= before
     assert np.isfinite(factors).all() and (factors > 0).all()
-    assert effect["strength"] == 1 or (factors == 1).all()
+    assert effect["applied"] or (factors == 1).all()
 
 
 def test_factors_that_do_harm_are_not_applied():
@@ -135,7 +135,7 @@ def test_factors_that_do_harm_are_not_applied():
     actual[40:] *= 12
     actual[:40] *= 0.01
     effect = calibrate(replace(windows, actual=actual), LEVELS)[1]
-    assert effect["strength"] == 0 and effect["after"]["pinball"] <= effect["before"]["pinball"]
+    assert not effect["applied"] and effect["after"]["pinball"] <= effect["before"]["pinball"]
 
 
 def test_windows_that_overlap_count_less_than_windows_that_do_not():
@@ -159,7 +159,7 @@ def test_without_any_truth_factors_are_1():
     windows = held_out(10)
     blind = replace(windows, actual=np.full_like(windows.actual, np.nan))
     factors, effect = calibrate(blind, LEVELS)
-    assert effect["strength"] == 0 and (factors == 1).all()
+    assert not effect["applied"] and (factors == 1).all()
 
 
 def test_quality_is_that_of_a_loop_over_cells():
@@ -185,7 +185,7 @@ def test_quality_is_that_of_a_loop_over_cells():
 )  # fmt: skip
 def test_a_band_that_calibration_leaves_far_off_is_said_to_be(coverage, inside, said):
     part = {"coverage": coverage, "inside": inside, "width": 1.0, "pinball": 1.0}
-    found = {"cutoffs": 84, "strength": 1.0, "before": part, "after": part}
+    found = {"cutoffs": 84, "applied": True, "before": part, "after": part}
     artifact = tiny.plain_model().artifact
     line = calibration_line(replace(artifact, metrics=artifact.metrics | {"calibration": found}))
     assert "(84 windows, cross-fitted)" in line

@@ -163,14 +163,6 @@ def test_few_earlier_cutoffs_are_said_in_the_status_of_paths():
     assert rows["status"].unique().to_list() == ["ok, errors of 7 earlier cutoffs"]
 
 
-def test_a_model_that_keeps_no_errors_refuses_paths_with_the_command_that_fits_again():
-    model = fc.Forecaster(replace(tiny.model().artifact, errors=None))
-    with pytest.raises(fc.ConfigError, match="fit it again: forecaster fit TABLE --out MODEL"):
-        model.predict(tiny.shop(), future=tiny.prices(), samples=5)
-    with pytest.raises(fc.ConfigError, match="forecaster fit TABLE --out MODEL"):
-        model.predict(tiny.shop(), future=tiny.prices()).total("W")
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -178,13 +170,14 @@ def test_a_model_that_keeps_no_errors_refuses_paths_with_the_command_that_fits_a
         {"count": 2},
         {"count": 1 << 40},
         {"spacing": 0},
+        {},
     ],
 )
 def test_errors_that_do_not_fit_their_contract_are_refused(change, tmp_path):
     tiny.model().save(tmp_path / "model")
     file = tmp_path / "model" / "contract.json"
     contract = json.loads(file.read_text())
-    contract["errors"] |= change
+    contract["errors"] = contract["errors"] | change if change else None
     file.write_text(json.dumps(contract))
     with pytest.raises(fc.ArtifactError, match="errors"):
         fc.load(tmp_path / "model")
@@ -196,7 +189,7 @@ def test_counts_beyond_the_grid_are_refused(tmp_path):
     fc.Forecaster(replace(artifact, errors=replace(artifact.errors, counts=counts))).save(
         tmp_path / "model"
     )
-    with pytest.raises(fc.ArtifactError, match="expected uint8 counts"):
+    with pytest.raises(fc.ArtifactError, match="expected counts of at most 100"):
         fc.load(tmp_path / "model")
 
 

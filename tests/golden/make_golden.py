@@ -1,6 +1,6 @@
 """Writes the golden artifact: run once when the format changes, and commit the folder.
 
-    python tests/golden/make_golden.py tests/golden/format-6
+    python tests/golden/make_golden.py tests/golden/format-1
 
 The folder holds the artifact, its table and future, and its forecasts. Every version that reads this
 format has to load it and forecast the same.

@@ -15,7 +15,7 @@ from json_wounds import fuzz, wounded
 
 import forecaster as fc
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "format-9"
+GOLDEN = Path(__file__).parents[1] / "golden" / "format-1"
 SECONDS, MEMORY = 30, 2 << 30
 """How long one model may take, and how much memory beside what is taken already."""
 

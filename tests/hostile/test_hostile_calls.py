@@ -44,7 +44,6 @@ def test_a_hundred_random_tables_and_calls_give_a_result_or_a_clear_error(attemp
         ),
         ({"season_length": "7"}, "season_length='7': expected a whole number, found str"),
         ({"on_duplicates": 1}, "on_duplicates=1: expected 'error', 'mean', 'last' or 'sum', found int"),
-        ({"resume": -1}, "`resume` is retired: the same command, with the same `out`, resumes an"),
         ({"out": ""}, "out='': expected a path, found an empty text"),
         ({"out": "x" * 300}, r"out='x+\.\.\.x+': expected a path: File name too long"),
         ({"report": Path("a\0b")}, r"report=.*: expected a path: embedded null byte"),

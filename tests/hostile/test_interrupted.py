@@ -14,7 +14,7 @@ import psutil
 import pytest
 from forecast.tiny import tree
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "format-9"
+GOLDEN = Path(__file__).parents[1] / "golden" / "format-1"
 FUTURE = ("--future", "future.csv")
 VERBS = {
     "check": ("check", "table.csv", "--horizon", "28"),

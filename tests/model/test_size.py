@@ -7,16 +7,14 @@ from small_networks import EVERYTHING, EXPERTS, HORIZON, PLAIN
 from forecaster.config import PRESETS, Config, ExpertPlan, load_preset
 from forecaster.model.class_network import ClassEnsemble, ClassNetwork
 from forecaster.model.embedding import Shape
-from forecaster.model.experts import ADDED
 from forecaster.model.network import Network
 from forecaster.model.size import blueprint, count_parameters
 from forecaster.model.transfer import adapt, merge
 
 
 def numbers_of(module):
-    """How many values a saved file of a module holds, whenever it was saved."""
-    state = module.state_dict()
-    return sum(values.numel() for name, values in state.items() if ADDED not in name)
+    """How many values a saved file of a module holds."""
+    return sum(values.numel() for values in module.state_dict().values())
 
 
 def plan_of(preset, **settings):

@@ -118,8 +118,12 @@ def test_parts_are_views_of_neighbouring_series_and_make_up_the_panel(make_panel
     ("card", "message"),
     [
         ("{", "damaged panel store"),
-        ('{"format": 2}', "damaged panel store"),
-        ('{"format": 1}', "panel store of format 1; this version reads format 2: convert"),
+        ('{"format": 1}', "damaged panel store"),
+        (
+            '{"format": 2}',
+            "panel store of format 2, expected format 1: upgrade attention-forecaster, or",
+        ),
+        ('{"format": true}', "panel store of format True, expected format 1: "),
     ],
 )
 def test_a_damaged_card_is_one_clear_line(tmp_path, card, message):

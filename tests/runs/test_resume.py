@@ -218,13 +218,7 @@ def test_settings_that_are_spelled_out_are_those_that_were_chosen(interrupted, c
     assert "resumes after step 4" in capsys.readouterr().out
 
 
-def test_resume_is_retired_and_nothing_resumes_without_a_folder(place, stops):
-    for options in ({}, {"data": "shop.csv", "horizon": 7, "out": "model"}):
-        with pytest.raises(ConfigError) as refused:
-            fc.fit(resume="model", **options)
-        assert str(refused.value) == (
-            "`resume` is retired: the same command, with the same `out`, resumes an interrupted fit"
-        )
+def test_nothing_resumes_without_a_folder(place, stops):
     for options in ({"checkpoint_every": 3}, {"restart": True}):
         with pytest.raises(ConfigError, match="checkpoint_every and restart need out"):
             fc.fit("shop.csv", 7, **options)

@@ -46,6 +46,7 @@ def test_the_winner_is_what_its_own_command_makes(best, monkeypatch, tmp_path):
         wanted = fc.fit(tiny.plain(), 7, tracking=False, quiet=True, **own).predict(tiny.plain())
     for model in (found, fc.load(tmp_path / "model")):
         np.testing.assert_array_equal(model.predict(tiny.plain()).quantiles, wanted.quantiles)
+        assert len(model.predict(tiny.plain(), samples=2).samples)
 
 
 def test_the_default_stays_where_the_interval_of_the_difference_holds_0(capsys):

@@ -13,6 +13,7 @@ from forecaster.config import DataConfig
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.saved_model import save_artifact
+from forecaster.forecast.window import resolve_window
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.network import Network
 from forecaster.panel.build import open_panel
@@ -67,7 +68,7 @@ def test_a_model_answers_its_own_example_and_is_described_in_the_tables_own_name
     example = example_of(artifact)
     assert len(example) == (8 + 4) * (2 if kind in ("series as channels", "groups of series") else 1)
     again = open_panel(example, plan.data, schema=panel.schema)
-    forecast = Predictor(artifact).predict(again)
+    forecast = Predictor(artifact).predict(again, resolve_window(artifact, again))
     assert set(forecast.status) == {"ok"}
     signature = signature_of(artifact)
     assert signature.inputs.input_names() == list(example.columns)
