@@ -42,12 +42,14 @@ class Period:
     """In steps: `steps`, unless that drifts by more than a quarter of a turn over all rows."""
 
 
-def find_periods(values: Floats, indptr: Ints) -> tuple[Period, ...]:
+def find_periods(values: Floats, indptr: Ints, hidden: bool = False) -> tuple[Period, ...]:
     """Returns the periods of series, the strongest first; none where nothing repeats.
 
     Args:
         values: float64 [row, column] on a regular grid; NaN = missing.
         indptr: int64 [series + 1].
+        hidden: also those that show only once the strongest are taken out: another period hides one whose lag
+            falls on its opposite phase.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -56,17 +58,15 @@ def find_periods(values: Floats, indptr: Ints) -> tuple[Period, ...]:
         [12]
     """
     signals = _whitened(_detrended(_sample(values, indptr)))
-    found: list[Period] = []
-    while len(signals) and len(found) < _MOST:
-        more = _strongest(signals)
-        if not more:
-            break
-        found += more
-        # A period may hide another, whose lag falls on its opposite phase.
+    found = _strongest(signals) if len(signals) else []
+    more = found if hidden else []
+    while more and len(found) < _MOST:
         left = signals
         for period in more:
             left = left - _cycle(left, period.exact)
         signals = left[left.var(axis=1) > _LEFT * signals.var(axis=1)]
+        more = _strongest(signals) if len(signals) else []
+        found += more
     # What is left of a cycle may be found again.
     return tuple({period.steps: period for period in reversed(found[:_MOST])}.values())[::-1]
 

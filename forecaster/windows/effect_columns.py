@@ -332,7 +332,7 @@ def period_terms(panel: Panel) -> Iterator[Term]:
     calendar, targets = panel.calendar, panel.values[:, : panel.n_channels]
     periods: tuple[float, ...] = calendar.periods
     if not periods and panel.regular and not calendar.integer:
-        periods = tuple(period.exact for period in find_periods(targets, panel.indptr))
+        periods = tuple(period.exact for period in find_periods(targets, panel.indptr, hidden=True))
     for period in periods:
         if period != calendar.season_length:
             yield Term(f"every {period:,.5g} steps", "calendar", period=float(period))
