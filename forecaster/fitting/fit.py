@@ -25,7 +25,7 @@ from forecaster.fitting.versions import versions
 from forecaster.fitting.warm_start import check_start, seen_until, started_config, with_words_of
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.model.ensemble import Ensemble
-from forecaster.model.size import FEWEST_WINDOWS, SIZES, check_memory, check_work
+from forecaster.model.size import FEWEST_WINDOWS, SIZES, check_memory, check_work, most_steps
 from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
 from forecaster.windows.split import Split, split_panel
@@ -140,7 +140,9 @@ def _with_sizes(plan: Plan, config: Config, windows: int, channels: int) -> Plan
         windows *= channels
     size = next(size for size in SIZES if size.windows is None or windows < size.windows)
     plan = plan.with_model(width=network_width(config.model, size.width))
+    batch_size = config.fit.batch_size or size.batch_size
     return plan.with_fit(
-        steps=config.fit.steps or size.steps,
-        batch_size=config.fit.batch_size or size.batch_size,
+        steps=config.fit.steps or most_steps(plan.model, plan.horizon, batch_size),
+        by_evidence=config.fit.steps is None,
+        batch_size=batch_size,
     )

@@ -170,6 +170,7 @@ def print_scores(console: Screen, artifact: Artifact[Any]) -> None:
     line = f"{found['steps']} steps" if found["steps"] else "no network to train"
     if "validation" in found:
         line += f", best at {found['best_step']}" if found["steps"] else ""
+        line += f": {found['ended']}" if found.get("ended") else ""
         mine, naive = (found["validation"]["scores"][name] for name in (MODEL, NAIVE))
         verdict = compare(mine, naive)
         skill = f" (skill {100 * mine['skill']:+.1f} %)" if naive["WQL"] > 0 else ""

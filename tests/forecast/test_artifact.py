@@ -148,7 +148,7 @@ def test_keys_that_may_be_absent_have_defaults(saved):
         contract["columns"].pop(key)
     _write(saved, contract | {"columns": contract["columns"] | {"static": ["city"], "layout": "long"}})
     plan = json.loads((saved / "plan.json").read_text())
-    del plan["fit"]["patience"], plan["model"]["decoder_mask"]
+    del plan["fit"]["ensemble_size"], plan["model"]["decoder_mask"]
     (saved / "plan.json").write_text(json.dumps(plan))
     forecast = fc.load(saved).predict(tiny.shop(), future=tiny.prices())
     assert tiny.bits(forecast.quantiles) == tiny.bits(tiny.ahead().quantiles)

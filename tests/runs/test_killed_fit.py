@@ -126,7 +126,7 @@ def fits(place, forks):
     """A way to run fits in a folder with a table, a config and a store."""
     tiny.shop(200).write_csv("shop.csv")
     settings = {
-        "fit": {"steps": STEPS, "batch_size": 64, "patience": None},
+        "fit": {"steps": STEPS, "batch_size": 64},
         "model": tiny.TINY["model"] | {"dropout": 0.2, "experts": ["seasonal_naive", "linear"]},
     }
     Path("config.yaml").write_text(yaml.safe_dump(settings))
