@@ -26,7 +26,7 @@ _ZEROS = 3  # validations
 class StopByEvidence(KeepBest):
     """Keeps the best weights, lowers the rate once the loss gains no more, and ends the training."""
 
-    STATE: ClassVar = (*KeepBest.STATE, "_gained", "_since", "_zeros", "_state", "_end")
+    STATE: ClassVar[tuple[str, ...]] = (*KeepBest.STATE, "_gained", "_since", "_zeros", "_state", "_end")
 
     def __init__(self) -> None:
         super().__init__()

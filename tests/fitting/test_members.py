@@ -12,7 +12,7 @@ import torch
 import forecaster as fc
 from forecaster.config import Config, FitPlan
 from forecaster.errors import ConfigError
-from forecaster.fitting import mixture
+from forecaster.fitting import mixture, mixture_learner  # the second binds names of the first
 from forecaster.fitting.context import TrainingContext
 from forecaster.fitting.distributed import SINGLE_PROCESS
 from forecaster.fitting.fit import fit_panel, resolve
@@ -118,7 +118,7 @@ def test_evidence_ends_one_training_and_the_next_begins(make_panel, make_config,
 def test_what_training_validates_is_the_mixture_at_the_weight_that_is_then_chosen(
     make_panel, make_config, monkeypatch
 ):
-    seen, real = [], mixture.chosen_numbers
+    seen, real = [], mixture_learner.chosen_numbers
     monkeypatch.setattr(mixture, "chosen_numbers", lambda losses: seen.append(losses) or real(losses))
     panel = make_panel(2, 80, targets=2, missing=0.1)
     fit = {"steps": 40, "learning_rate": 0.01, "batch_size": 16}
