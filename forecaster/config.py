@@ -560,8 +560,8 @@ class FitPlan(FitConfig):
 
     @property
     def validate_every(self) -> int:
-        """Steps between validations: 50 where they end the training, else eight validations."""
-        return min(50, self.steps) if self.by_evidence else max(1, self.steps // 8)
+        """Steps between validations: 25 where they end the training, else eight validations."""
+        return min(25, self.steps) if self.by_evidence else max(1, self.steps // 8)
 
 
 class Plan(Section):

@@ -19,7 +19,12 @@ from forecaster.fitting.experts.pool import pool_settings, smallest
 from forecaster.fitting.held_out import calibrated, mean_weights, validation_scores, with_errors
 from forecaster.fitting.members import Trainings, curves_of, member_metrics, trains_network
 from forecaster.fitting.mixed_effects import learn_effects
-from forecaster.fitting.mixture import choose_ensemble_weights, choose_network_weights, experts_alone
+from forecaster.fitting.mixture import (
+    choose_ensemble_weights,
+    choose_network_weights,
+    experts_alone,
+    may_count,
+)
 from forecaster.fitting.plan import first_plan, network_width
 from forecaster.fitting.versions import versions
 from forecaster.fitting.warm_start import check_start, seen_until, started_config, with_words_of
@@ -53,7 +58,11 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
         check_start(panel, plan, start)
     elif not trains_network(plan, split):
         plan = smallest(plan)
-    elif config.fit.steps is None and plan.model.pool.experts and len(split.train) < FEWEST_WINDOWS:
+    elif (
+        config.fit.steps is None
+        and plan.model.pool.experts
+        and (len(split.train) < FEWEST_WINDOWS or not may_count(split, horizon))
+    ):
         plan = plan.with_fit(steps=0)  # not the smallest: the fit of a longer table may start from it
     check_memory(plan.model, shape_of(panel, horizon))
     check_work(plan.model, horizon, plan.fit.ensemble_size)

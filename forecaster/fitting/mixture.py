@@ -143,6 +143,12 @@ def chosen_numbers(losses: Float[Tensor, "S G C"]) -> list[int]:
     return [common] + [_channel_weight(one, common) for one in losses.unbind(dim=2)]
 
 
+def may_count(split: Split, horizon: int) -> bool:
+    """Returns whether a network may get a weight: of one stretch none does."""
+    found = stretches(split.validation, split.validation_windows, horizon)
+    return len(found) > 0 and int(found.max()) > 0
+
+
 def _channel_weight(losses: Float[Tensor, "S G"], common: int) -> int:
     """The weight of least loss of a channel, where that is clearly less than the common one's."""
     best = int(losses.sum(dim=1).argmin())

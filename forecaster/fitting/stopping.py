@@ -18,7 +18,7 @@ import pytorch_lightning as pl
 from forecaster.model.learner import KeepBest
 
 _GAIN = 0.002  # of the loss
-_PATIENCE = 3  # validations, or
+_PATIENCE = 6  # validations, or
 _SHARE = 0.25  # of the steps so far
 _ZEROS = 3  # validations
 
@@ -26,7 +26,14 @@ _ZEROS = 3  # validations
 class StopByEvidence(KeepBest):
     """Keeps the best weights, lowers the rate once the loss gains no more, and ends the training."""
 
-    STATE: ClassVar[tuple[str, ...]] = (*KeepBest.STATE, "_gained", "_since", "_zeros", "_state", "_end")
+    STATE: ClassVar[tuple[str, ...]] = (
+        *KeepBest.STATE,
+        "_gained",
+        "_since",
+        "_zeros",
+        "_state",
+        "_end",
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +42,7 @@ class StopByEvidence(KeepBest):
         self._since = 0
         """Step of the last gain."""
         self._zeros = 0
-        """Validations since the network had a weight above 0, or gained."""
+        """Validations since the network had a weight above 0, or gained itself."""
         self._state: dict[str, Any] = {}
         """Of the network and the optimiser at the best step."""
         self._end: int | None = None
@@ -72,10 +79,11 @@ class StopByEvidence(KeepBest):
     def _gains(self, learner: pl.LightningModule, name: str) -> bool:
         """Whether a loss has gained at this validation."""
         loss = learner.curves[name][-1][1] if name in learner.curves else math.inf
-        gains = loss < (1 - _GAIN) * self._gained[name]
-        if gains:
+        gained = self._gained[name]
+        if loss < (1 - _GAIN) * gained:
             self._gained[name] = loss
-        return gains
+            return gained < math.inf  # nothing is less than at the first one
+        return False
 
     def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
         """Ends the training after the decay."""

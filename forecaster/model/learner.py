@@ -237,7 +237,16 @@ def is_out_of_memory(error: BaseException) -> bool:
 class KeepBest(pl.Callback):
     """Keeps the weights of the best validation."""
 
-    STATE: ClassVar[tuple[str, ...]] = ("loss", "step", "taken", "dropped", "checked", "over", "why", "weights")
+    STATE: ClassVar[tuple[str, ...]] = (
+        "loss",
+        "step",
+        "taken",
+        "dropped",
+        "checked",
+        "over",
+        "why",
+        "weights",
+    )
     """Attributes that a checkpoint holds."""
 
     def __init__(self) -> None:

@@ -105,7 +105,9 @@ def print_plan(console: Screen, panel: Panel, plan: Plan, split: Split) -> None:
         if reason is not None and plan.fit.calibration is not None:
             console.print_line(f"quantiles are not calibrated: {reason}")
         if not plan.fit.steps:
-            few = f"fewer than {FEWEST_WINDOWS} windows to train it on"
+            few = "validation is too short to tell what it adds"
+            if train < FEWEST_WINDOWS:
+                few = f"fewer than {FEWEST_WINDOWS} windows to train it on"
             console.print_line(f"network weight 0 %: {few}; fit.steps trains it all the same")
         return
     line = f"trains on {train:,} windows until {text(split.end)}; no rows to set aside for validation"

@@ -8,7 +8,7 @@ import torch
 from forecaster.fitting.stopping import StopByEvidence
 from forecaster.model.schedule import Schedule
 
-EVERY = 50
+EVERY = 25
 
 
 class _Learner:
@@ -53,8 +53,9 @@ def slow(losses, alone, weights, steps):
         last, gains = {0: float("inf"), 1: float("inf")}, []
         for loss, own, weight in zip(seen, alone, weights, strict=False):
             watched, kind = (loss, 1) if weight else (own, 0)
-            gains.append(watched < 0.998 * last[kind])
-            last[kind] = watched if gains[-1] else last[kind]
+            less = watched < 0.998 * last[kind]
+            gains.append(less and last[kind] < float("inf"))
+            last[kind] = watched if less else last[kind]
         since = max((EVERY * (n + 1) for n, gain in enumerate(gains) if gain), default=0)
         if number >= 2 and not any(weights[number - 2 : number + 1]) and not any(gains[-3:]):
             return "the network had weight 0 at 3 validations, and gained nothing itself", step, step
