@@ -1,6 +1,6 @@
 """When a training ends that no number of steps was given for: by its validation losses.
 
-    constant rate    while the loss gains 0.2 % within the patience; where the network still has weight 0, its own
+    constant rate    while the loss gains 0.4 % within the patience; where the network still has weight 0, its own
     decay            from the weights of least loss, over a fifth of the steps that lead to them
     at once          where the network had weight 0 at three validations in a row and gained nothing itself
 
@@ -17,9 +17,9 @@ import pytorch_lightning as pl
 
 from forecaster.model.learner import KeepBest
 
-_GAIN = 0.002  # of the loss
-_PATIENCE = 6  # validations, or
-_SHARE = 0.25  # of the steps so far
+_GAIN = 0.004  # of the loss
+_PATIENCE = 4  # validations, or
+_SHARE = 0.2  # of the steps so far
 _ZEROS = 3  # validations
 
 

@@ -53,13 +53,13 @@ def slow(losses, alone, weights, steps):
         last, gains = {0: float("inf"), 1: float("inf")}, []
         for loss, own, weight in zip(seen, alone, weights, strict=False):
             watched, kind = (loss, 1) if weight else (own, 0)
-            less = watched < 0.998 * last[kind]
+            less = watched < 0.996 * last[kind]
             gains.append(less and last[kind] < float("inf"))
             last[kind] = watched if less else last[kind]
         since = max((EVERY * (n + 1) for n, gain in enumerate(gains) if gain), default=0)
         if number >= 2 and not any(weights[number - 2 : number + 1]) and not any(gains[-3:]):
             return "the network had weight 0 at 3 validations, and gained nothing itself", step, step
-        if step - since >= max(150, step / 4):
+        if step - since >= max(100, step / 5):
             return f"the validation loss gained no more after step {since:,}", step, kept
         if step >= steps - steps // 6:
             why = "the validation loss still gained when the budget ended it"
