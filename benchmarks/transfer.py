@@ -32,7 +32,7 @@ from forecaster.panel.build import open_panel
 from forecaster.panel.panel import Panel
 
 TARGET = 0.5  # of the steps that random weights take to their best
-BASE = ["tracking.enabled=false", "fit.patience=null"]
+BASE = ["tracking.enabled=false"]
 
 
 @dataclass

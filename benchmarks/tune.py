@@ -43,7 +43,7 @@ WARM = 3
 def make_plan(folder: Path, name: str, trials: int, steps: int) -> SweepPlan:
     """Returns the plan of a study of equal trials."""
     (folder / "space.yaml").write_text(SPACE, encoding="utf-8")
-    settings = ["horizon=28", f"fit.steps={steps}", "fit.patience=null", "data.known=[price,promo]"]
+    settings = ["horizon=28", f"fit.steps={steps}", "data.known=[price,promo]"]
     config = load_config(None, [*settings, f"tracking.uri=sqlite:///{folder}/mlflow.db"])
     return plan_search(
         open_panel(str(DATA), config.data),

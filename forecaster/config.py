@@ -364,7 +364,7 @@ class FitConfig(Section):
     """Training."""
 
     steps: int | None = Field(None, ge=1, le=MANY)
-    """Optimiser steps at most; null = chosen from the number of training windows."""
+    """Optimiser steps; null = as many as the validation windows gain from."""
     batch_size: int | None = Field(None, ge=1, le=LONGEST)
     """Channel-windows per step; null = chosen from the number of training windows."""
     seed: int = Field(0, ge=0, lt=1 << 63)
@@ -375,8 +375,6 @@ class FitConfig(Section):
     """Decoupled weight decay of AdamW, on matrices only."""
     validation: float | None = Field(0.15, gt=0, lt=0.9)
     """Share of the time axis, at its end, that validates; null = off."""
-    patience: int | None = Field(3, ge=1, le=MANY)
-    """Validations without a better loss before training stops; null = never."""
     stride: int = Field(1, ge=1, le=LONGEST)
     """Steps between the cutoffs of neighbouring windows, counted back from each series' last row."""
     loss: Literal["pinball", "mae", "huber"] = "pinball"
@@ -388,7 +386,8 @@ class FitConfig(Section):
     """Refit on all rows after validation, with the steps and weights it chose; null = only when the network has
     weight 0."""
     budget_seconds: float | None = Field(None, gt=0)
-    """Seconds for the whole training; steps are lowered to what fits in. Null = off."""
+    """Seconds for the whole training; steps end with them. Null = two minutes of two cores, counted in
+    steps, where `steps` is null."""
     calibration: float | None = Field(0.5, gt=0, lt=1)
     """Share of the validation cutoffs, at their end, that calibrates quantiles; null = off."""
     freeze_encoder: bool = False
@@ -555,17 +554,14 @@ class FitPlan(FitConfig):
 
     steps: int
     """0 = no network is trained beside the experts."""
+    by_evidence: bool = False
+    """Whether training ends before `steps` where the validation windows gain no more."""
     batch_size: int
 
     @property
     def validate_every(self) -> int:
-        """Steps between validations: eight validations."""
-        return max(1, self.steps // 8)
-
-    @property
-    def ema_decay(self) -> float:
-        """Decay of the moving average of weights that is validated and kept."""
-        return 0.99 if self.steps < 2_000 else 0.999
+        """Steps between validations: 25 where they end the training, else eight validations."""
+        return min(25, self.steps) if self.by_evidence else max(1, self.steps // 8)
 
 
 class Plan(Section):
@@ -592,7 +588,9 @@ class Plan(Section):
             model["lookbacks"] = linear.lookbacks
             model["linear_units"] = linear.units
             model["ridge_alpha"] = linear.ridge_alpha
-        fit = self.fit.model_dump() | {"steps": self.fit.steps or None}
+        fit = self.fit.model_dump(exclude={"by_evidence"})
+        if self.fit.by_evidence or not self.fit.steps:
+            fit["steps"] = None
         if not self.horizon:  # these follow from the classes
             del model["head"], model["experts"], fit["ensemble_size"]
         return Config(

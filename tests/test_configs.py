@@ -47,7 +47,7 @@ def test_default_yaml_is_what_forecaster_config_prints():
 
 
 def test_the_resolved_request_loads_to_the_same_config(tmp_path):
-    changed = ["model.width=32", "data.known=[price]", "data.decimal=','", "fit.patience=null"]
+    changed = ["model.width=32", "data.known=[price]", "data.decimal=','", "fit.validation=null"]
     config = load_config(ROOT / "configs" / "long.yaml", changed)
     (tmp_path / "resolved.yaml").write_text(describe(config), encoding="utf-8")
     assert load_config(tmp_path / "resolved.yaml") == config

@@ -263,7 +263,7 @@ def test_5_a_gap_is_the_same_as_empty_rows():
 def test_6_a_resumed_fit_ends_as_an_uninterrupted_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tiny.shop().write_csv("shop.csv")
-    fit = {"steps": 8, "batch_size": 32, "patience": None}
+    fit = {"steps": 8, "batch_size": 32}
     config = {"model": tiny.TINY["model"] | {"dropout": 0.2}, "tracking": {"enabled": False}}
     options = {"horizon": 7, "known": "price", "config": config | {"fit": fit}, "quiet": True}
     fc.fit("shop.csv", out="whole", **options)

@@ -80,7 +80,7 @@ def fit(
     budget: Annotated[
         str | float | None,
         Option(
-            "Time for the training, as 90s, 10m or 1h; the steps are lowered to what fits in.",
+            "Time for the training, as 90s, 10m or 1h; default two minutes of two cores.",
             metavar="DURATION",
         ),
     ] = None,

@@ -44,7 +44,12 @@ class Pace(pl.Callback):
 
 def within_budget(fit: FitPlan, pace: Pace, seconds: float) -> FitPlan:
     """Returns the training with as many steps as fit into its seconds, and no budget."""
-    steps = max(1, min(fit.steps, int(seconds / pace.step)))
-    while steps > 1 and steps * pace.step + steps // max(1, steps // 8) * pace.validation > seconds:
-        steps -= 1
-    return fit.model_copy(update={"steps": steps, "budget_seconds": None})
+    steps = max(1, int(seconds / pace.step))
+    if not fit.by_evidence:
+        steps = min(fit.steps, steps)
+    fit = fit.model_copy(update={"steps": steps, "budget_seconds": None})
+    while fit.steps > 1 and (
+        fit.steps * pace.step + fit.steps // fit.validate_every * pace.validation > seconds
+    ):
+        fit = fit.model_copy(update={"steps": fit.steps - 1 - fit.steps // 1000})
+    return fit

@@ -19,13 +19,18 @@ from forecaster.fitting.experts.pool import pool_settings, smallest
 from forecaster.fitting.held_out import calibrated, mean_weights, validation_scores, with_errors
 from forecaster.fitting.members import Trainings, curves_of, member_metrics, trains_network
 from forecaster.fitting.mixed_effects import learn_effects
-from forecaster.fitting.mixture import choose_ensemble_weights, choose_network_weights, experts_alone
+from forecaster.fitting.mixture import (
+    choose_ensemble_weights,
+    choose_network_weights,
+    experts_alone,
+    may_count,
+)
 from forecaster.fitting.plan import first_plan, network_width
 from forecaster.fitting.versions import versions
 from forecaster.fitting.warm_start import check_start, seen_until, started_config, with_words_of
 from forecaster.forecast.artifact import Artifact, shape_of
 from forecaster.model.ensemble import Ensemble
-from forecaster.model.size import FEWEST_WINDOWS, SIZES, check_memory, check_work
+from forecaster.model.size import FEWEST_WINDOWS, SIZES, check_memory, check_work, most_steps
 from forecaster.panel.categories import with_categories
 from forecaster.panel.panel import Panel
 from forecaster.windows.split import Split, split_panel
@@ -53,7 +58,11 @@ def resolve(panel: Panel, config: Config, start: Artifact | None = None) -> tupl
         check_start(panel, plan, start)
     elif not trains_network(plan, split):
         plan = smallest(plan)
-    elif config.fit.steps is None and plan.model.pool.experts and len(split.train) < FEWEST_WINDOWS:
+    elif (
+        config.fit.steps is None
+        and plan.model.pool.experts
+        and (len(split.train) < FEWEST_WINDOWS or not may_count(split, horizon))
+    ):
         plan = plan.with_fit(steps=0)  # not the smallest: the fit of a longer table may start from it
     check_memory(plan.model, shape_of(panel, horizon))
     check_work(plan.model, horizon, plan.fit.ensemble_size)
@@ -140,7 +149,9 @@ def _with_sizes(plan: Plan, config: Config, windows: int, channels: int) -> Plan
         windows *= channels
     size = next(size for size in SIZES if size.windows is None or windows < size.windows)
     plan = plan.with_model(width=network_width(config.model, size.width))
+    batch_size = config.fit.batch_size or size.batch_size
     return plan.with_fit(
-        steps=config.fit.steps or size.steps,
-        batch_size=config.fit.batch_size or size.batch_size,
+        steps=config.fit.steps or most_steps(plan.model, plan.horizon, batch_size),
+        by_evidence=config.fit.steps is None,
+        batch_size=batch_size,
     )

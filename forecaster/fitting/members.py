@@ -24,7 +24,7 @@ from forecaster.fitting.context import TrainingContext
 from forecaster.fitting.distributed import broadcast_from_rank_zero
 from forecaster.fitting.experts.pool import solve_experts
 from forecaster.fitting.experts.tuning import parameters_of, put, tuned_maps
-from forecaster.fitting.mixture import experts_alone, mean_weight
+from forecaster.fitting.mixture import experts_alone, mean_weight, stretches, validation_numbers
 from forecaster.fitting.moments import learn_scales
 from forecaster.fitting.warm_start import started_shape, take_weights
 from forecaster.forecast.artifact import Artifact
@@ -57,10 +57,14 @@ class Trained:
     """Taken."""
     best_step: int
     """After which the kept weights were validated; `steps` where nothing was."""
+    refit_steps: int
+    """That lead to the kept weights: without those taken back before the decay."""
     curves: Curves
     """Losses and rates by step."""
     ended: bool
     """Whether a callback has ended it."""
+    why: str = ""
+    """It has ended by its losses."""
 
 
 class Trainings:
@@ -99,24 +103,27 @@ class Trainings:
         from forecaster.fitting.train import train
 
         pace = Pace()
-        short = plan.with_fit(steps=MEASURED_STEPS, patience=None)
+        short = plan.with_fit(steps=MEASURED_STEPS, by_evidence=False)
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            learner = self._learner(short, split, "")
+            learner, validated = self._learner(short, split, "")
             watched = replace(context, logger=None, callbacks=(pace,), checkpoints=None)
-            train(learner, self.store, split, short, watched)
+            train(learner, self.store, validated, short, watched)
         left = max(0.0, fit.budget_seconds - (time.monotonic() - self._begun))
         trainings = fit.ensemble_size * (2 if fit.refit and len(split.validation_windows) else 1)
         bounded = broadcast_from_rank_zero(
             within_budget(fit, pace, left / trainings), context.distributed
         )
         share = bounded.steps / fit.steps
-        note = "" if share < 1 else ", all of them"
+        steps = f"{bounded.steps:,} of {fit.steps:,} steps"
+        if fit.by_evidence:
+            steps = f"at most {bounded.steps:,} steps"
+        note = ", all of them" if share >= 1 and not fit.by_evidence else ""
         if share < _ENOUGH:
             every = trainings * (fit.steps * pace.step + 8 * pace.validation)
             note = f": too few to learn much; all of them take about {math.ceil(every / 60)} min"
         context.reporter.notice(
             f"budget {fit.budget_seconds:,.0f} s: a step takes {1e3 * pace.step:,.1f} ms; "
-            f"{number_of(trainings, 'training')} of {bounded.steps:,} of {fit.steps:,} steps{note}"
+            f"{number_of(trainings, 'training')} of {steps}{note}"
         )
         context.reporter.budget(bounded)
         return plan.model_copy(update={"fit": bounded})
@@ -139,7 +146,8 @@ class Trainings:
         trained = []
         for number, member in enumerate(before):
             name = f"refit-{number:02d}"
-            own, before_refit = of_member(plan, number).with_fit(steps=member.best_step), member.network
+            own = of_member(plan, number).with_fit(steps=member.refit_steps, by_evidence=False)
+            before_refit = member.network
             fit = self._untrained if experts_alone([before_refit]) else self._trained
             trained.append(fit(name, own, split))
             if before_refit.experts is not None:
@@ -191,29 +199,29 @@ class Trainings:
                 self.tuning_steps, self._maps = broadcast_from_rank_zero(found, distributed)
         put(self._maps, attention)
 
-    def _learner(self, plan: Plan, split: Split, name: str) -> Learner[Network]:
+    def _learner(self, plan: Plan, split: Split, name: str) -> tuple[Learner[Network], Split]:
+        """A learner, and the split whose windows it validates."""
+        from forecaster.fitting.mixture_learner import MixtureLearner
         from forecaster.model.learner import Learner
 
         network, context = self.network(plan, split), self._context
-        return Learner(
-            network,
-            plan.fit,
-            self.panel.series_names,
-            name,
-            bf16=context.bf16,
-            compiled=context.compiled,
-        )
+        own = network, plan.fit, self.panel.series_names, name, context.bf16, context.compiled
+        if network.experts is None or not len(split.validation_windows):
+            return Learner(*own), split
+        split = replace(split, validation_windows=validation_numbers(network, split))
+        stretch = stretches(split.validation, split.validation_windows, self.store.horizon)
+        return MixtureLearner(*own, stretch=torch.from_numpy(stretch)), split
 
     def _untrained(self, name: str, plan: Plan, split: Split) -> Trained:
         network = self.network(plan, split).requires_grad_(False).eval()
         _forget_held_out(network)
-        return Trained(name, network, plan.fit.seed, 0, 0, curves={}, ended=False)
+        return Trained(name, network, plan.fit.seed, 0, 0, 0, curves={}, ended=False)
 
     def _trained(self, name: str, plan: Plan, split: Split) -> Trained:
         from forecaster.fitting.train import train
 
-        learner = self._learner(plan, split, name)
-        best = train(learner, self.store, split, plan, self._context)
+        learner, validated = self._learner(plan, split, name)
+        best = train(learner, self.store, validated, plan, self._context)
         network = learner.average
         merge(network)
         _forget_held_out(network)
@@ -223,8 +231,10 @@ class Trainings:
             seed=plan.fit.seed,
             steps=learner.global_step,
             best_step=best.step,
+            refit_steps=best.taken,
             curves=learner.curves,
-            ended=learner.ended and not best.out_of_patience,
+            ended=learner.ended and not best.over,
+            why=best.why,
         )
 
 
@@ -268,6 +278,7 @@ def member_metrics(members: Sequence[Trained], weights: Sequence[float]) -> dict
     return {
         "steps": first.steps,
         "best_step": first.best_step,
+        "ended": first.why,
         "curves": curves_of((member.name, member.curves) for member in members),
         "members": rows,
     }

@@ -99,29 +99,54 @@ def best_weights(
 
 def _network_weights(network: Network, store: WindowStore, split: Split) -> list[float]:
     """One weight for all channels, but where another is better in a channel by twice the standard error."""
-    numbers = _validation_numbers(network, split)
+    numbers = validation_numbers(network, split)
     stretch = torch.from_numpy(stretches(split.validation, numbers, store.horizon))  # [W]
     levels = torch.tensor(network.config.quantile_levels)
-    channels = network.shape.channels
-    count = int(stretch.max()) + 1
-    losses = torch.zeros(len(NETWORK_WEIGHTS), count * channels, dtype=torch.float64)
+    losses = losses_by_weight(stretch, network.shape.channels)
     of_experts = _scored(network, store, split, weight=0.0)
     of_network = _scored(network, store, split, weight=1.0)
     batches = zip(stretch.split(_BATCH), of_experts, of_network, strict=True)
     for stretch_of_window, (target, experts, code), (_, full, _) in batches:
-        column = stretch_of_window[:, None] * channels + code - 1  # [B, C]
-        for number, weight in enumerate(NETWORK_WEIGHTS):
-            loss = pinball(torch.lerp(experts, full, weight), target, levels)  # [B, H, C]
-            loss = loss.masked_fill(target.isnan(), 0.0)
-            losses[number].index_add_(0, column.flatten(), loss.sum(dim=1).flatten().double())
-    by_channel = losses.unflatten(1, (count, channels))  # [S, G, C]
-    common = least_loss(by_channel.sum(dim=2))
-    numbers_chosen = [common]  # of all channels together, then of each
-    if channels == 1:
-        numbers_chosen.append(common)
-    else:
-        numbers_chosen += [_channel_weight(one, common) for one in by_channel.unbind(dim=2)]
-    return [NETWORK_WEIGHTS[number] for number in numbers_chosen]
+        add_losses(losses, (stretch_of_window[:, None], code - 1), target, experts, full, levels)
+    return [NETWORK_WEIGHTS[number] for number in chosen_numbers(losses)]
+
+
+def losses_by_weight(stretch: Int[Tensor, " W"], channels: int) -> Float[Tensor, "S G C"]:
+    """Returns zeros to add the losses of windows of these stretches to."""
+    count = int(stretch.max()) + 1
+    return torch.zeros(len(NETWORK_WEIGHTS), count, channels, dtype=torch.float64)
+
+
+def add_losses(
+    losses: Float[Tensor, "S G C"],
+    place: tuple[Int[Tensor, "B 1"], Int[Tensor, "B C"]],
+    target: Float[Tensor, "B H C"],
+    experts: Float[Tensor, "B H C Q"],
+    full: Float[Tensor, "B H C Q"],
+    levels: Float[Tensor, " Q"],
+) -> None:
+    """Adds the pinball losses of a batch, in place, with each weight of the network in the forecast.
+
+    `place`: stretch and channel, from 0; `experts`, `full`: quantiles at weights 0 and 1, scaled units.
+    """
+    for of_weight, weight in zip(losses, NETWORK_WEIGHTS, strict=True):
+        loss = pinball(torch.lerp(experts, full, weight), target, levels)  # [B, H, C]
+        loss = loss.masked_fill(target.isnan(), 0.0).sum(dim=1).double()
+        of_weight.index_put_(torch.broadcast_tensors(*place), loss, accumulate=True)
+
+
+def chosen_numbers(losses: Float[Tensor, "S G C"]) -> list[int]:
+    """Returns which of `NETWORK_WEIGHTS` is chosen for all channels together, then for each."""
+    common = least_loss(losses.sum(dim=2))
+    if losses.shape[2] == 1:
+        return [common, common]
+    return [common] + [_channel_weight(one, common) for one in losses.unbind(dim=2)]
+
+
+def may_count(split: Split, horizon: int) -> bool:
+    """Returns whether a network may get a weight: of one stretch none does."""
+    found = stretches(split.validation, split.validation_windows, horizon)
+    return len(found) > 0 and int(found.max()) > 0
 
 
 def _channel_weight(losses: Float[Tensor, "S G"], common: int) -> int:
@@ -170,8 +195,8 @@ def stretches(index: WindowIndex, numbers: Int64, horizon: int) -> Int64:
     return np.unique(before[series] + within, return_inverse=True)[1]
 
 
-def _validation_numbers(network: Network, split: Split) -> Int64:
-    """Numbers of the validation windows, an even draw of them where there are many."""
+def validation_numbers(network: Network, split: Split) -> Int64:
+    """Returns the numbers of the validation windows, an even draw of them where there are many."""
     config = network.config
     shape = network.shape
     windows = split.validation_windows
@@ -188,7 +213,7 @@ def _scored(
 
     `weight` is put into the network before each batch; None = its own.
     """
-    numbers = _validation_numbers(network, split)
+    numbers = validation_numbers(network, split)
     for batch in WindowSequence(store, split.validation, numbers, _BATCH):
         if weight is not None:
             network.network_weight.fill_(weight)

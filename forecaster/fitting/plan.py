@@ -53,7 +53,7 @@ def first_plan(panel: Panel, config: Config, pool: ExpertPlan) -> Plan:
         pool=pool,
     )
     fit = config.fit.settled(
-        steps=config.fit.steps or least.steps,
+        steps=config.fit.steps or 1,
         batch_size=config.fit.batch_size or least.batch_size,
     )
     plan = settled_plan(panel, config, model, fit)

@@ -24,6 +24,7 @@ from forecaster.fitting.distributed import (
     windows_per_step,
 )
 from forecaster.fitting.processes import Parent
+from forecaster.fitting.stopping import StopByEvidence
 from forecaster.model.hardware import cuda_count, spare_threads
 from forecaster.model.learner import KeepBest, Learner
 from forecaster.panel.store import open_store
@@ -50,7 +51,7 @@ def train(
     context.send((learner, split, config, context.checkpoints is not None, context.effects))
     if distributed.rank:  # dropout differs between ranks
         torch.manual_seed(config.fit.seed + distributed.rank)
-    best = KeepBest(config.fit.patience)
+    best = StopByEvidence() if config.fit.by_evidence else KeepBest()
     files = context.checkpoints and context.checkpoints.within(learner.name)
     saving = [] if files is None else [Checkpointing(files)]
     validates = len(split.validation_windows) > 0
@@ -91,7 +92,7 @@ def train(
             signal.signal(signal.SIGINT, interrupt)
             raise KeyboardInterrupt from left
     if best.weights is None:
-        best.step = learner.global_step
+        best.step = best.taken = learner.global_step
     else:
         learner.average.load_state_dict(best.weights)
     return best

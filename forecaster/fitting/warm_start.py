@@ -80,13 +80,13 @@ def started_config(config: Config, start: Artifact | None) -> Config:
 def requested(config: Config, plan: Plan, start: Artifact | None) -> Config:
     """Returns a request as an artifact keeps it: with the network of its start, without tracking.
 
-    The steps that a time budget allowed stay, for they depend on the machine, not on the rows.
+    The number of steps that a time budget lowered stays so: it depends on the machine, not on the rows.
     """
     usual = ModelConfig()
     model = {} if start is None else start.requested.model.model_dump()
     model |= {name: value for name, value in config.model if value != getattr(usual, name)}
-    bounded = config.fit.budget_seconds is not None and plan.fit.steps
-    fit = FitConfig(**plan.fit.model_dump()) if bounded else config.fit
+    bounded = None not in (config.fit.budget_seconds, config.fit.steps) and plan.fit.steps
+    fit = FitConfig(**plan.fit.model_dump(exclude={"by_evidence"})) if bounded else config.fit
     update = {"model": ModelConfig(**model), "fit": fit, "tracking": TrackingConfig()}
     return config.model_copy(update=update)
 

@@ -10,7 +10,7 @@ import copy
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import pytorch_lightning as pl
 import torch
@@ -19,18 +19,18 @@ from torch import Tensor, nn
 
 from forecaster.config import FitPlan
 from forecaster.errors import FitError
+from forecaster.model.schedule import Schedule
 from forecaster.model.trainable import Losses, MedianLoss, Trainable
 from forecaster.windows.batch import Batch
 
 Net = TypeVar("Net", bound=Trainable)
 
 _LOG_EVERY = 10  # steps; logging each step costs a tenth of a small fit
-_WARMUP = 0.05
-"""Fraction of the steps in which the learning rate rises; a cosine to zero follows."""
+_EMA_DECAY = 0.999
+"""Of the moving average of weights that is validated and kept."""
 _OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")
 _Fault = tuple[set[int], set[int]]
 """Numbers of the series whose losses are not finite, and of all series of the batch."""
-_BEST = ("loss", "step", "waited", "checked", "weights")
 
 
 def window_losses(network: Trainable, batch: Batch, loss: MedianLoss, bf16: bool) -> Losses:
@@ -65,6 +65,9 @@ class Learner(pl.LightningModule, Generic[Net]):
         self.network, self.config, self.series, self.name = network, config, series, name
         self._bf16, self._compiled = bf16, compiled
         self.average = copy.deepcopy(network).requires_grad_(False).eval()
+        self.schedule = Schedule(config.steps)
+        if not config.by_evidence:
+            self.schedule.decay(begin := self.schedule.last_begin, begin)
         self.curves: dict[str, list[tuple[int, float]]] = {}
         self.latest_loss = math.nan
         self._losses: list[Tensor] = []
@@ -101,7 +104,7 @@ class Learner(pl.LightningModule, Generic[Net]):
         """Updates the EMA weights, and logs every few steps."""
         step = self.global_step
         # A young average follows closely, or it would remember the random start.
-        decay = min(self.config.ema_decay, (1 + step) / (10 + step))
+        decay = min(_EMA_DECAY, (1 + step) / (10 + step))
         with torch.no_grad():
             torch._foreach_lerp_(*self._averaged, 1 - decay)
         if step % _LOG_EVERY == 0:
@@ -164,7 +167,7 @@ class Learner(pl.LightningModule, Generic[Net]):
         self._averaged = [*self.average.parameters()], [*self.network.parameters()]
 
     def configure_optimizers(self) -> dict[str, Any]:
-        """Returns AdamW (fused) with warm-up and cosine decay; weight decay on matrices only."""
+        """Returns AdamW (fused) and its schedule; weight decay on matrices only."""
         config, experts = self.config, self.network.experts
         solved = set() if experts is None else {id(parameter) for parameter in experts.parameters()}
         matrices: list[nn.Parameter] = []
@@ -183,16 +186,7 @@ class Learner(pl.LightningModule, Generic[Net]):
             lr=config.learning_rate,
             fused=True,
         )
-        warmup = max(1, round(_WARMUP * config.steps))
-
-        def rate(step: int) -> float:
-            """Returns the factor of the learning rate."""
-            if step < warmup:
-                return (step + 1) / warmup
-            progress = (step - warmup) / max(1, config.steps - warmup)
-            return 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
-
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, self.schedule)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     @contextmanager
@@ -241,38 +235,44 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 class KeepBest(pl.Callback):
-    """Keeps the weights of the best validation, and stops when patience is over."""
+    """Keeps the weights of the best validation."""
 
-    def __init__(self, patience: int | None):
-        self.patience = patience
-        self.loss, self.step, self.waited = math.inf, 0, 0
+    STATE: ClassVar[tuple[str, ...]] = (
+        "loss",
+        "step",
+        "taken",
+        "dropped",
+        "checked",
+        "over",
+        "why",
+        "weights",
+    )
+    """Attributes that a checkpoint holds."""
+
+    def __init__(self) -> None:
+        self.loss, self.step = math.inf, 0
+        self.taken = 0
+        """Steps that lead to the best weights: `step` without those that were taken back."""
+        self.dropped = 0
+        """Steps taken back so far."""
         self.checked = 0
         """Step of the latest validation."""
+        self.over, self.why = False, ""
+        """Whether it has ended the training, and why."""
         self.weights: dict[str, Tensor] | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _BEST}
+        return {name: getattr(self, name) for name in self.STATE}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        for name in _BEST:
+        for name in self.STATE:
             setattr(self, name, state_dict[name])
-
-    def on_fit_start(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
-        """Ends a resumed training at once whose patience is over."""
-        trainer.should_stop |= self.out_of_patience
 
     def on_validation_end(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
         """Compares the last validation with the best so far."""
         self.checked, loss = learner.curves["validation_loss"][-1]
         if loss < self.loss:
-            self.loss, self.step, self.waited = loss, learner.global_step, 0
+            self.loss, self.step = loss, learner.global_step
+            self.taken = self.step - self.dropped
             # A copy: the average goes on moving.
             self.weights = {k: v.clone() for k, v in learner.average.state_dict().items()}
-        else:
-            self.waited += 1
-            trainer.should_stop |= self.out_of_patience
-
-    @property
-    def out_of_patience(self) -> bool:
-        """Whether no validation has been better for `patience` validations."""
-        return self.patience is not None and self.waited >= self.patience

@@ -28,20 +28,22 @@ class Size(NamedTuple):
     windows: int | None
     """Fewer than these; None = any number."""
     width: int
-    steps: int
     batch_size: int
 
 
 SIZES = (
-    Size(500, width=64, steps=200, batch_size=64),
-    Size(2_000, width=64, steps=300, batch_size=128),
-    Size(8_000, width=64, steps=400, batch_size=256),
-    Size(200_000, width=64, steps=800, batch_size=256),
-    Size(None, width=128, steps=800, batch_size=256),
+    Size(500, width=64, batch_size=64),
+    Size(2_000, width=64, batch_size=128),
+    Size(200_000, width=64, batch_size=256),
+    Size(None, width=128, batch_size=256),
 )
 """From few windows to many."""
 FEWEST_WINDOWS = 100
 """A network beside experts is trained by default: on fewer its weight was 0 in each of 22 tables."""
+_SECONDS = 120.0
+"""Of a training, by default at most."""
+_OF_TOKENS, _OF_STEPS = 1.4e-7, 6e-7
+"""Seconds of a window in a training step, by width × tokens and by step of time: nine networks on two cores."""
 _COPIES = 5
 """Of the weights while training: themselves, gradient, two moments, EMA."""
 _FLOAT = 4  # bytes
@@ -52,6 +54,19 @@ _OTHERS_SEE = 64
 """Tokens that one attends to at most by default, where attention is not full."""
 _SUMS, _DOUBLE = 6, 8
 """Gram matrices of the ridge: each quarter of the windows, all of them, and a factor."""
+
+
+def most_steps(config: ModelPlan, horizon: int, batch_size: int) -> int:
+    """Returns how many training steps take about two minutes of two idle cores: counted, so that a fit is the
+    same on any machine.
+
+    A step takes batch · (a · width · tokens of all layers + b · (context + horizon)) seconds.
+    """
+    length = config.attention_length or config.context_length
+    tokens = config.encoder_layers * -(-length // config.patch)
+    tokens += config.decoder_layers * -(-horizon // config.decoder_patch)
+    window = _OF_TOKENS * config.width * tokens + _OF_STEPS * (length + horizon)
+    return max(1, int(_SECONDS / (batch_size * window)))
 
 
 def blueprint(config: ModelPlan, shape: Shape) -> Network | ClassNetwork:

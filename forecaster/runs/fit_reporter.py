@@ -105,7 +105,9 @@ def print_plan(console: Screen, panel: Panel, plan: Plan, split: Split) -> None:
         if reason is not None and plan.fit.calibration is not None:
             console.print_line(f"quantiles are not calibrated: {reason}")
         if not plan.fit.steps:
-            few = f"fewer than {FEWEST_WINDOWS} windows to train it on"
+            few = "validation is too short to tell what it adds"
+            if train < FEWEST_WINDOWS:
+                few = f"fewer than {FEWEST_WINDOWS} windows to train it on"
             console.print_line(f"network weight 0 %: {few}; fit.steps trains it all the same")
         return
     line = f"trains on {train:,} windows until {text(split.end)}; no rows to set aside for validation"
@@ -170,6 +172,7 @@ def print_scores(console: Screen, artifact: Artifact[Any]) -> None:
     line = f"{found['steps']} steps" if found["steps"] else "no network to train"
     if "validation" in found:
         line += f", best at {found['best_step']}" if found["steps"] else ""
+        line += f": {found['ended']}" if found.get("ended") else ""
         mine, naive = (found["validation"]["scores"][name] for name in (MODEL, NAIVE))
         verdict = compare(mine, naive)
         skill = f" (skill {100 * mine['skill']:+.1f} %)" if naive["WQL"] > 0 else ""

@@ -75,9 +75,7 @@ def test_what_is_measured_is_thrown_away_and_the_fit_is_the_one_of_so_many_steps
 
 def test_a_budget_that_is_ample_changes_nothing(make_panel, make_config):
     said = []
-    artifact = fitted(
-        make_panel(2, 60), make_config(4, fit={"budget_seconds": 1e6, "patience": None}), said
-    )
+    artifact = fitted(make_panel(2, 60), make_config(4, fit={"budget_seconds": 1e6}), said)
     assert artifact.metrics["steps"] == artifact.plan.fit.steps == 6
     assert len(said) == 1 and said[0].endswith(" ms; 1 training of 6 of 6 steps, all of them")
 
@@ -90,7 +88,7 @@ def test_a_budget_that_is_no_duration_is_refused(told):
 
 TINY = {
     "model": {"width": 8, "heads": 2, "encoder_layers": 1, "experts": []},
-    "fit": {"steps": 60, "batch_size": 8, "patience": None},
+    "fit": {"steps": 60, "batch_size": 8},
     "tracking": {"enabled": False},
 }
 

@@ -14,7 +14,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.loggers.logger import Logger
 
-from forecaster.config import TrackingConfig
+from forecaster.config import FitPlan, TrackingConfig
 from forecaster.errors import ArtifactError
 from forecaster.fitting import checkpointing
 from forecaster.fitting.checkpoints import Checkpoints, checkpoints_in, step_of
@@ -24,7 +24,7 @@ from forecaster.fitting.fit import fit_panel, resolve
 STEPS = 5
 KINDS = {
     "no validation": {"fit": {"validation": None}},
-    "patience": {"model": {"dropout": 0.3}, "fit": {"learning_rate": 0.5, "patience": 1}},
+    "evidence": {"model": {"dropout": 0.3}, "fit": {"learning_rate": 0.5, "steps": None}},
     "draws": {"model": {"decoder": "autoregressive", "head": "student_t", "decoder_layers": 1}},
     "refit": {
         "model": {"experts": ["naive", "linear"], "lookbacks": (12,), "dropout": 0.2},
@@ -74,7 +74,7 @@ class _Told(Logger):
 
 def _prepared(make_panel, make_config, known=1, **sections):
     panel = make_panel(3, 60, past=1, known=known)
-    fit = {"steps": STEPS, "patience": None} | sections.pop("fit", {})
+    fit = {"steps": STEPS} | sections.pop("fit", {})
     config, split = resolve(panel, make_config(4, fit=fit, **sections))
     return panel, config, split
 
@@ -114,13 +114,15 @@ SLOW = {"refit": [pytest.mark.slow]}
 
 @pytest.mark.parametrize("kind", [pytest.param(name, marks=SLOW.get(name, [])) for name in KINDS])
 def test_a_training_stopped_at_every_step_ends_as_one_that_never_was(
-    tmp_path, make_panel, make_config, kind
+    tmp_path, make_panel, make_config, monkeypatch, kind
 ):
+    monkeypatch.setattr(FitPlan, "validate_every", 1)
     fit = partial(fit_panel, *_prepared(make_panel, make_config, **KINDS[kind]))
     resumed, processes = _stopped_at_every_step(tmp_path, fit)
     whole = fit()
     _assert_same(resumed, whole)
     assert processes == _steps(whole)
+    assert ("gained no more" in whole.metrics["ended"]) == (kind == "evidence")
     # The last checkpoints hold all of it: nothing is trained again.
     again = fit(context=TrainingContext(callbacks=(_StopAt(after=0),), checkpoints=_files(tmp_path)))
     _assert_same(again, whole)

@@ -271,7 +271,7 @@ def trains(process):
 
 @pytest.mark.slow
 def test_a_process_that_is_killed_ends_the_others_within_a_minute_with_one_line(started):
-    long = ["--set", "fit.steps=1000000", "--set", "fit.patience=null", "--out", "model"]
+    long = ["--set", "fit.steps=1000000", "--out", "model"]
     process = started(BIN / "forecaster", "fit", *FIT, *long, "--devices", 2)
     trains(process)
     (worker,) = (
@@ -308,7 +308,7 @@ def stop(self, trainer, learner, batch, batch_index):
 
 def fit(out):
     model = {"width": 8, "heads": 2, "encoder_layers": 1, "dropout": 0.3, "experts": ["naive", "linear"]}
-    fit = {"steps": 40, "batch_size": 32, "patience": None}
+    fit = {"steps": 40, "batch_size": 32}
     config = {"model": model, "fit": fit, "tracking": {"enabled": False}}
     fc.fit(sys.argv[2], 7, config=config, future=sys.argv[3], out=out, devices=2, checkpoint_every=1)
 
@@ -347,7 +347,7 @@ def test_ranks_of_torchrun_resume_alike_or_are_refused_alike(started):
 
     def run(out, *more):
         ranks = ["--nproc-per-node", 2, "--master-port", free_port(), "-m", "forecaster"]
-        long = ["--set", "fit.steps=150", "--set", "fit.patience=null", "--checkpoint-every", 10]
+        long = ["--set", "fit.steps=150", "--checkpoint-every", 10]
         return started(BIN / "torchrun", *ranks, "fit", *FIT, *long, "--out", out, *more)
 
     code, out, err = left(run("whole"))

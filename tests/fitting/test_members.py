@@ -10,9 +10,9 @@ import pytorch_lightning as pl
 import torch
 
 import forecaster as fc
-from forecaster.config import Config
+from forecaster.config import Config, FitPlan
 from forecaster.errors import ConfigError
-from forecaster.fitting import mixture
+from forecaster.fitting import mixture, mixture_learner  # the second binds names of the first
 from forecaster.fitting.context import TrainingContext
 from forecaster.fitting.distributed import SINGLE_PROCESS
 from forecaster.fitting.fit import fit_panel, resolve
@@ -23,6 +23,7 @@ from forecaster.model.ensemble import Ensemble
 from forecaster.model.heads import pinball
 from forecaster.windows.index import WindowIndex
 from forecaster.windows.store import training_store
+from forecaster.windows.streams import WindowSequence
 
 LINEAR = {"experts": ["naive", "linear"], "lookbacks": (4, 12)}
 
@@ -101,12 +102,42 @@ def test_a_watcher_that_ends_the_first_training_ends_the_fit(make_panel, make_co
     assert (len(artifact.ensemble.members), artifact.metrics["steps"]) == (1, 2)
 
 
-def test_patience_ends_one_training_and_the_next_begins(make_panel, make_config):
+def test_evidence_ends_one_training_and_the_next_begins(make_panel, make_config, monkeypatch):
+    monkeypatch.setattr(FitPlan, "validate_every", 2)
     watch = _Watch()
-    fit = {"ensemble_size": 2, "patience": 1, "learning_rate": 0.5, "steps": 12}
+    fit = {"ensemble_size": 2, "learning_rate": 0.5, "steps": None, "refit": True}
     artifact = fitted(make_panel(2, 60), make_config(4, fit=fit), watch)
-    assert [name for name, *_ in watch.seen] == ["", "member-01"]
-    assert min(member["steps"] for member in artifact.metrics["members"]) < 12
+    assert [name for name, *_ in watch.seen] == ["", "member-01", "refit-00", "refit-01"]
+    members = artifact.metrics["members"]
+    assert max(member["steps"] for member in members) < 100 < artifact.plan.fit.steps
+    # A refit takes the steps that lead to the kept weights.
+    taken = [steps for _, steps, _ in watch.seen[2:]]
+    assert all(0 < few <= member["best_step"] for few, member in zip(taken, members, strict=True))
+
+
+def test_what_training_validates_is_the_mixture_at_the_weight_that_is_then_chosen(
+    make_panel, make_config, monkeypatch
+):
+    seen, real = [], mixture_learner.chosen_numbers
+    monkeypatch.setattr(mixture, "chosen_numbers", lambda losses: seen.append(losses) or real(losses))
+    panel = make_panel(2, 80, targets=2, missing=0.1)
+    fit = {"steps": 40, "learning_rate": 0.01, "batch_size": 16}
+    artifact = fitted(panel, make_config(4, fit=fit, model=LINEAR))
+    (losses,), curves = seen, artifact.metrics["curves"]
+    of_mixture = [loss for _, loss in curves["validation_loss"]]
+    best, (network,) = of_mixture.index(min(of_mixture)), artifact.ensemble.members
+    weights = network.network_weight[1:]
+    assert curves["network_weight"][best][1] == float(weights.mean())
+    number = [mixture.NETWORK_WEIGHTS.index(weight) for weight in weights.tolist()]
+    chosen = sum(losses[n, :, channel].sum() for channel, n in enumerate(number))
+    # Both are per observed target.
+    cells = losses[-1].sum() / curves["network_loss"][best][1]
+    assert of_mixture[best] == pytest.approx(float(chosen / cells), rel=1e-5)
+    _, split = resolve(panel, make_config(4, fit=fit, model=LINEAR))
+    store = training_store(panel, artifact.plan)
+    batches = WindowSequence(store, split.validation, split.validation_windows, 64)
+    observed = sum(int((~batch.target.isnan()).sum()) for batch in batches)
+    assert float(cells) == pytest.approx(observed, rel=1e-5)
 
 
 def test_a_refit_trains_each_member_on_all_rows_for_its_best_number_of_steps(make_panel, make_config):
@@ -277,7 +308,7 @@ def test_a_network_beside_experts_needs_100_windows_or_steps_that_are_asked_for(
     assert plan.fit.steps == 0 and plan.model.width == 8
     assert plan.as_config(Config().tracking).fit.steps is None
     monkeypatch.undo()
-    later = fc.fit(table, 6, warm_start=model, config={"fit": {"patience": 1}}, tracking=False)
+    later = fc.fit(table, 6, warm_start=model, config={"fit": {"steps": 25}}, tracking=False)
     assert later.metrics["steps"] > 0
 
 

@@ -50,7 +50,7 @@ def copied(module):
 def test_the_average_follows_the_weights_closely_at_first_and_slowly_later(
     make_panel, make_config, monkeypatch
 ):
-    monkeypatch.setattr(FitPlan, "ema_decay", 0.3)
+    monkeypatch.setattr(learner_module, "_EMA_DECAY", 0.3)
     watch = Watch()
     fit = {"steps": 8, "validation": None}
     artifact = fitted(make_panel(2, 40), make_config(4, fit=fit), [watch])
@@ -81,16 +81,16 @@ def validation_loss(artifact, panel, split, batch_size):
 
 def test_9_early_stopping_returns_the_best_weights(make_panel, make_config, monkeypatch):
     """A rate far too high makes the curve rise again; the averaged weights kept give its lowest point."""
-    monkeypatch.setattr(FitPlan, "ema_decay", 0.3)
+    monkeypatch.setattr(learner_module, "_EMA_DECAY", 0.3)
     monkeypatch.setattr(FitPlan, "validate_every", 2)
     panel = make_panel(2, 60, missing=0.1)
-    fit = {"steps": 40, "learning_rate": 0.3, "patience": 4}
+    fit = {"steps": 40, "learning_rate": 0.3}
     config, split = resolve(panel, make_config(4, fit=fit))
     artifact = fit_panel(panel, config, split)
     curve = artifact.metrics["curves"]["validation_loss"]
     losses = [loss for _, loss in curve]
     best = int(np.argmin(losses))
-    assert len(losses) == best + 1 + 4 < 20  # stopped by patience, not by the steps
+    assert len(losses) == 20  # all steps were run
     assert artifact.metrics["best_step"] == curve[best][0] < artifact.metrics["steps"]
     assert validation_loss(artifact, panel, split, 1) == pytest.approx(min(losses), rel=1e-5)
     assert losses[-1] > min(losses)
@@ -113,25 +113,16 @@ class FakeLearner(pl_lightning.LightningModule):
 
 
 @pytest.mark.parametrize(
-    ("patience", "losses", "best", "stopped"),
-    [
-        (2, [5.0, 4.0, 4.0, 3.0, 6.0, 3.5], 4, 6),
-        (2, [1.0, 2.0, 3.0], 1, 3),
-        (1, [3.0, 2.0, 1.0], 3, None),
-        (None, [1.0, 2.0, 3.0, 4.0], 1, None),
-        (2, [float("nan"), 2.0, float("nan"), float("nan")], 2, 4),
-    ],
+    ("losses", "best"),
+    [([5.0, 4.0, 4.0, 3.0, 6.0, 3.5], 4), ([1.0, 2.0, 3.0], 1), ([float("nan"), 2.0, float("nan")], 2)],
 )
-def test_patience_counts_validations_without_a_better_loss(patience, losses, best, stopped):
+def test_the_weights_of_the_first_least_loss_are_kept(losses, best):
     trainer = create_autospec(pl_lightning.Trainer, instance=True)
-    trainer.sanity_checking = trainer.should_stop = False
-    keep, learner = KeepBest(patience), FakeLearner()
+    keep, learner = KeepBest(), FakeLearner()
     for loss in losses:
-        assert not trainer.should_stop
         learner.meets(loss)
         keep.on_validation_end(trainer, learner)
-    assert keep.step == best and keep.weights["weight"].item() == best
-    assert trainer.should_stop == (stopped is not None)
+    assert keep.step == keep.taken == best and keep.weights["weight"].item() == best
 
 
 def test_a_fit_leaves_the_callers_random_numbers_alone(make_panel, make_config):
@@ -180,7 +171,7 @@ def test_only_the_weights_of_linear_maps_decay(make_panel):
 
 def test_the_steps_after_the_last_regular_validation_are_validated_too(make_panel, make_config):
     panel = make_panel(2, 60)
-    config, split = resolve(panel, make_config(4, fit={"steps": 19, "patience": None}))
+    config, split = resolve(panel, make_config(4, fit={"steps": 19}))
     artifact = fit_panel(panel, config, split)
     assert [step for step, _ in artifact.metrics["curves"]["validation_loss"]] == [*range(2, 19, 2), 19]
 

@@ -30,13 +30,14 @@ import forecaster.panel.build, forecaster.fitting.fit, forecaster.runs.pipeline
 import mlflow.tracking, matplotlib.figure, forecaster.runs.tracking
 from forecaster.cli import main
 from forecaster.forecast import saved_model
+from forecaster.fitting.mixture_learner import MixtureLearner
 from forecaster.model.learner import Learner
 
 PHASES = {
     "reading": (forecaster.panel.build, "open_panel", 1),
     "opening the run": (forecaster.runs.tracking.TrackedRun, "open", 1),
     "training": (Learner, "training_step", 7),
-    "validating": (Learner, "validation_step", 2),
+    "validating": (MixtureLearner, "validation_step", 2),
     "scoring": (forecaster.fitting.fit, "validation_scores", 1),
     "saving": (saved_model, "save_tensors", 1),
     "tracking": (forecaster.runs.pipeline, "log_artifact", 1),
@@ -126,7 +127,7 @@ def fits(place, forks):
     """A way to run fits in a folder with a table, a config and a store."""
     tiny.shop(200).write_csv("shop.csv")
     settings = {
-        "fit": {"steps": STEPS, "batch_size": 64, "patience": None},
+        "fit": {"steps": STEPS, "batch_size": 64},
         "model": tiny.TINY["model"] | {"dropout": 0.2, "experts": ["seasonal_naive", "linear"]},
     }
     Path("config.yaml").write_text(yaml.safe_dump(settings))

@@ -23,7 +23,7 @@ from forecaster.runs.progress import TrainingBar
 from forecaster.runs.resume import FitRequest, RunFolder, claimed
 
 STEPS = 8
-FIT = {"steps": STEPS, "batch_size": 32, "patience": None}
+FIT = {"steps": STEPS, "batch_size": 32}
 REQUEST = FitRequest(Config())
 
 

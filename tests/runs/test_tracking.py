@@ -27,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWar
 
 TRACKED = tiny.TINY | {
     "tracking": {"enabled": True},
-    "fit": {"steps": 20, "batch_size": 16, "patience": None},
+    "fit": {"steps": 20, "batch_size": 16},
 }
 
 

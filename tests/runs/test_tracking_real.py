@@ -32,7 +32,7 @@ CHROMIUM = shutil.which("chromium")
 PROGRAM = "import sys; from forecaster.cli import main; main()"
 CONFIG = tiny.TINY | {
     "tracking": {"enabled": True},
-    "fit": {"steps": 20, "batch_size": 16, "patience": None},
+    "fit": {"steps": 20, "batch_size": 16},
 }
 
 

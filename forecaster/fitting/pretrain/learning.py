@@ -192,7 +192,7 @@ def learn(
         network.attention.load_state_dict(start.state_dict())
     names = [table.name for table in tables]
     learner = Learner(network, config, names)  # type: ignore[type-var]
-    best = KeepBest(patience=None)
+    best = KeepBest()
     saving = ModelCheckpoint(
         folder,
         filename="last",

@@ -52,7 +52,7 @@ from forecaster.runs.tune.worker import Report, TrialRequest, TrialResult
 
 _OF_NETWORKS = {
     "model": {"dropout", "attention", "attention_size", "channel_attention", "style"},
-    "fit": {"steps", "batch_size", "seed", "learning_rate", "weight_decay", "patience", "loss"},
+    "fit": {"steps", "batch_size", "seed", "learning_rate", "weight_decay", "loss"},
 }
 Objectives = tuple[float, ...]
 TrialScores = tuple[dict[str, Scores], Objectives, Objectives]

@@ -12,7 +12,7 @@ from forecaster.forecast.artifact import Artifact
 @cache
 def fitted(steps: int, days: int = 100, levels: tuple[float, ...] = (0.1, 0.5, 0.9)) -> fc.Forecaster:
     """A model of the plain shop, of attention alone: the more steps, the better."""
-    fit = tiny.TINY["fit"] | {"steps": steps, "patience": None}
+    fit = tiny.TINY["fit"] | {"steps": steps}
     config = tiny.config_with(experts=[], quantile_levels=levels) | {"fit": fit}
     return fc.fit(tiny.plain(days), horizon=tiny.HORIZON, config=config, quiet=True)
 

@@ -245,7 +245,7 @@ def test_a_frame_is_handed_to_several_workers_through_a_store(folder, monkeypatc
 def test_a_search_is_a_run_with_a_nested_run_per_trial_and_figures(folder, empty_store, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder}/mlflow.db")
     shutil.copy(empty_store, folder / "mlflow.db")
-    fit = tiny.TINY["fit"] | {"steps": 10, "patience": None}
+    fit = tiny.TINY["fit"] | {"steps": 10}
     config = tiny.TINY | {"tracking": {"enabled": True}, "fit": fit}
     for trials in (2, 3):  # continued under the same run
         study = _tune("plain.csv", trials, study="shop", config=config, pruner="none", refit=False)

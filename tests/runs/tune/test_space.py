@@ -155,12 +155,12 @@ def test_the_preset_is_the_config_where_the_space_holds_it():
             "model.width": {"choice": [32, 64]},
             "model.patch": {"choice": [None, 8]},
             "fit.learning_rate": {"float": [0.01, 0.02]},
-            "fit.patience": {"int": [2, 512], "when": {"model.width": 32}},
+            "fit.ensemble_size": {"int": [1, 64], "when": {"model.width": 32}},
         }
     )
     assert space.preset(Config()) == {"model.width": 64, "model.patch": None}
     narrow = Config().replaced(model={"width": 32})
-    assert space.preset(narrow) == {"model.width": 32, "model.patch": None, "fit.patience": 3}
+    assert space.preset(narrow) == {"model.width": 32, "model.patch": None, "fit.ensemble_size": 1}
 
 
 def test_true_stays_true_and_a_number_that_yaml_takes_for_text_is_one():

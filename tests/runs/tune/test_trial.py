@@ -207,7 +207,7 @@ def test_an_unexpected_error_fails_the_trial_in_one_line():
 def test_a_trial_that_is_behind_ends_at_the_validation_that_showed_it(
     make_panel: Make, make_config, prunable, state
 ):
-    config = make_config(HORIZON, fit={"steps": 9, "patience": None})
+    config = make_config(HORIZON, fit={"steps": 9})
     evaluator, steps = Evaluator(_plan(config), make_panel(n_rows=120)), []
     result = evaluator(
         TrialRequest(0, {}, config, prunable), lambda step, loss: steps.append(step) or step >= 3
@@ -225,7 +225,7 @@ def test_a_trial_that_has_ended_is_not_pruned(make_panel: Make, make_config):
 
 def test_of_an_ensemble_only_the_first_member_is_reported(make_panel: Make, make_config):
     panel, reports = make_panel(n_rows=120), []
-    fit = {"ensemble_size": 2, "refit": True, "steps": 2, "patience": None}
+    fit = {"ensemble_size": 2, "refit": True, "steps": 2}
     config, split = resolve(panel, make_config(HORIZON, fit=fit))
     watch = StopPruned(lambda *report: reports.append(report), False)
     artifact = fit_panel(panel, config, split, TrainingContext(callbacks=(watch,)))
