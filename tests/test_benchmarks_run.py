@@ -222,6 +222,11 @@ RUNS = (
         corpus,
     ),
     Run(
+        "calendar_effects",
+        "--seeds 1 --only '50 × 10 days'",
+        [r"case +regret coverage\n", r"50 × 10 days +\d\.\d\d +\d\.\d\d"],
+    ),
+    Run(
         "effects",
         "--seeds 1 --only slope",
         [r"case +error +without\n", r"slope +\d\.\d\d +\d\.\d\d"],
