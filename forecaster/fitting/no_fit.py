@@ -115,7 +115,8 @@ def described(artifact: Artifact) -> Finding:
     solved = [name for name in pool.experts if name in _SOLVED]
     effects = artifact.effects
     # A covariate may have several terms.
-    declared = [*dict.fromkeys(term.column for term in effects.terms)] if effects else []
+    declared = [*dict.fromkeys(term.column for term in effects.declared)] if effects else []
+    dates = [term.name for term in effects.calendar] if effects else []
     leveled = schema.static if artifact.ensemble.forecasts_cold else ()
     read = {*declared, *leveled, *pool.drivers}
     covariates = (*schema.known_and_holidays, *schema.past, *schema.static)
@@ -125,8 +126,8 @@ def described(artifact: Artifact) -> Finding:
         f"frequency {schema.freq}",
         f"season assumed: {seasons + ' steps' if seasons else 'none'}",
     ]
-    if declared:
-        parts.append(f"effects estimated on these rows: {', '.join(declared)}")
+    if declared or dates:
+        parts.append(f"effects estimated on these rows: {', '.join((*declared, *dates))}")
     if solved:
         parts.append(f"{' and '.join(solved)} solved on these rows")
     if unread:

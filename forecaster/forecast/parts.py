@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from forecaster.errors import OutputError
@@ -228,7 +229,13 @@ def digest_of(artifact: Artifact[Any]) -> str:
     settings = artifact.plan.model_dump(mode="json")
     columns = artifact.schema.to_dict() | {"reasons": None}
     made_of = {name: settings[name] for name in ("model", "target")}
-    content = (getattr(artifact.ensemble, "weights", ()), asdict(artifact.shape), made_of, columns)
+    ensemble, effects = artifact.ensemble, artifact.effects
+    if effects is not None:
+        for part in (effects.hashes, effects.own, effects.shared, effects.determined, effects.center):
+            digest.update(np.ascontiguousarray(part).tobytes())
+        columns |= {"terms": [asdict(term) for term in effects.terms]}
+    of_ensemble = [getattr(ensemble, name, None) for name in ("weights", "tail_factor")]
+    content = (of_ensemble, asdict(artifact.shape), made_of, columns)
     digest.update(_digest(*content).encode())
     return digest.hexdigest()
 
