@@ -399,7 +399,7 @@ def _load_errors(folder: Path, stored: _ErrorsFile, shape: Shape) -> ErrorLevels
 
 
 def _write_effects(folder: Path, effects: Effects) -> dict[str, Any]:
-    names = ("hashes", "own", "shared", "determined", "multiplies", "center")
+    names = ("hashes", "own", "shared", "deviation", "determined", "multiplies", "center")
     tensors = {name: torch.from_numpy(np.asarray(getattr(effects, name))) for name in names}
     terms = [asdict(term) for term in effects.terms]
     return _write_tensors(folder, _EFFECTS, tensors) | {"terms": terms, "count": len(effects.hashes)}
@@ -421,6 +421,7 @@ def _load_effects(folder: Path, stored: _EffectsFile, schema: Schema) -> Effects
         "hashes": ((series,), torch.int64),
         "own": ((series, channels, every), torch.float64),
         "shared": ((channels, every), torch.float64),
+        "deviation": ((series, channels, every), torch.float64),
         "determined": ((series, channels, 2), torch.float64),
         "multiplies": ((channels,), torch.bool),
         "center": ((series, channels, 2), torch.float64),
@@ -428,8 +429,9 @@ def _load_effects(folder: Path, stored: _EffectsFile, schema: Schema) -> Effects
     numbers = sum(2 * math.prod(shape) for shape, _ in expected.values()) - 2 * channels
     tensors = _read_tensors(folder, stored, numbers, "a fit to this table", "coefficients")
     found = {name: (tuple(part.shape), part.dtype) for name, part in tensors.items()}
-    # A center is NaN where a series had no rows.
-    sound = all(bool(part.isfinite().all()) for name, part in tensors.items() if name != "center")
+    # These are NaN where a series had no rows.
+    empty = ("center", "deviation")
+    sound = all(bool(part.isfinite().all()) for name, part in tensors.items() if name not in empty)
     if found != expected or not sound:
         raise ArtifactError(
             f"{folder / stored.file}: does not fit its contract (expected finite coefficients of {every} "

@@ -39,6 +39,8 @@ class Effects:
     """[S, C, K] data units, or logarithms of factors."""
     shared: Floats
     """[C, K] of any other series."""
+    deviation: Floats
+    """[S, C, K] standard deviations of what is read off `own` (see `readings`), in its units; NaN = it had no rows."""
     determined: Floats
     """[S, C, 2] share of the rows of a series that coefficients fit by themselves: of covariates, and of all."""
     multiplies: Bools
@@ -174,6 +176,7 @@ class Effects:
             terms=self.calendar,
             own=self.own[..., -count:],
             shared=self.shared[..., -count:],
+            deviation=self.deviation[..., -count:],
             determined=np.stack(
                 [np.zeros_like(self.determined[..., 1]), self.determined[..., 1]], axis=2
             ),
