@@ -40,5 +40,6 @@ def explain(
         given = results.refuse_options(given, "explain")
     explanation = loaded.explain(**given)
     explanation.write(out)
-    typer.echo(visible(explanation.report))
+    lines = [explanation.report, *explanation.effects.report.splitlines()]
+    typer.echo("\n".join(map(visible, lines)))
     typer.echo(f"wrote {out}")

@@ -83,7 +83,6 @@ def learn_effects(panel: Panel) -> Effects | None:
     sizes = [term.size(panel.calendar) for term in terms]
     group = np.repeat(np.arange(len(terms)), sizes)
     series, channels = panel.n_series, panel.n_channels
-    reading = readings(terms, panel.calendar)
     own, determined, deviation = np.full((3, series, channels, len(group)), np.nan)
     shared, multiplies = np.zeros((channels, len(group))), np.zeros(channels, bool)
     shown = np.zeros(len(terms), bool)
@@ -103,6 +102,7 @@ def learn_effects(panel: Panel) -> Effects | None:
         learned = _learned(_cells(panel, terms, some), group)
         shown |= learned.shown
         found = learned.solution
+        reading = readings(terms, panel.calendar, found.coefficients.any(axis=0))
         _put(own, some, found.coefficients * learned.scale)
         _put(determined, some, found.determined)
         _put(deviation, some, found.uncertainty(reading) * learned.scale)

@@ -25,6 +25,7 @@ from forecaster.config import ModelPlan
 from forecaster.errors import DataError, nearest
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.card import network_line
+from forecaster.forecast.effect_report import EffectReport, effect_report
 from forecaster.forecast.expert_weights import ExpertWeights, expert_weights, network_shares
 from forecaster.forecast.forecast import COLD, Forecast
 from forecaster.forecast.paths import path_keys
@@ -130,6 +131,8 @@ class Explanation:
     """Mean weights of experts and network where the model was fitted, in words; empty without experts."""
     experts: ExpertWeights | None = None
     """Attention over experts; None without experts."""
+    effects: EffectReport | None = None
+    """Effects of known covariates and of the calendar."""
     without_maps: str = ""
     """Why there are no attention maps; empty where there are."""
 
@@ -240,6 +243,7 @@ def explain(
         model=model,
         network=network_line(artifact),
         experts=experts,
+        effects=effect_report(artifact.effects, forecast.panel, place),
         without_maps=reason,
     )
 

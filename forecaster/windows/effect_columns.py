@@ -19,7 +19,7 @@ from typing import Literal
 
 import numpy as np
 
-from forecaster.panel.arrays import Codes, Floats, Ints
+from forecaster.panel.arrays import Bools, Codes, Floats, Ints
 from forecaster.panel.calendar import DAY, MONTHS, Calendar, first_days, months_of
 from forecaster.panel.panel import Panel
 
@@ -181,11 +181,16 @@ def _around(event: Floats) -> Floats:
     return np.stack([padded[REACH + shift : REACH + shift + len(event)] for shift in shifts], axis=1)
 
 
-def readings(terms: Sequence[Term], calendar: Calendar) -> Floats:
+def readings(terms: Sequence[Term], calendar: Calendar, met: Bools) -> Floats:
     """Returns [K, K] what people read off the coefficients of terms: a row a reading.
 
     Of a number and its bends the slope below the first bend, and above each; of words and of parts of the calendar
     the effect less the mean of the term; of all else the coefficient.
+
+    Args:
+        terms: K columns in all.
+        calendar: of their table.
+        met: [K] columns that are not 0 everywhere, as a weekday that is closed.
     """
     stops = np.cumsum([term.size(calendar) for term in terms])
     found = np.eye(stops[-1])
@@ -200,7 +205,7 @@ def readings(terms: Sequence[Term], calendar: Calendar) -> Floats:
             if term.column in lines:
                 found[rows, lines[term.column]] = 1
         elif term.counted_from_mean:
-            found[rows, rows] -= 1 / (stop - start)
+            found[rows, rows] -= met[rows] / max(1, met[rows].sum())
     return found
 
 
