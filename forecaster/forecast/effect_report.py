@@ -133,8 +133,10 @@ class EffectReport(Result):
 
     def text(self, effect: Floats) -> str:
         """Returns an effect [3] with its interval, as "+47 % (43 to 51)"."""
-        point, low, high = effect.tolist()
-        decimals = max(0, -floor(log10(high - low))) if high > low else 0
+        _, low, high = effect.tolist()
+        # Two digits of an interval: those of 8 have no decimals, those of 0.8 one.
+        decimals = max(0, -floor(log10((high - low) / 3))) if high > low else 0
+        point, low, high = (effect.round(decimals) + 0.0).tolist()  # no −0
         percent = " %" * (self.unit == "%")
         said = f"{point:+,.{decimals}f}{percent} ({low:,.{decimals}f} to {high:,.{decimals}f})"
         return said.replace("-", "\N{MINUS SIGN}")

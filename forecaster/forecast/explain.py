@@ -125,14 +125,14 @@ class Explanation:
     attention."""
     importance: tuple[Importance, ...]
     """Of covariates, channels and cycles, the largest first; then of the context, the oldest first."""
+    effects: EffectReport
+    """Of known covariates and of the calendar."""
     model: ModelPlan
     """Settings of the network."""
     network: str = ""
     """Mean weights of experts and network where the model was fitted, in words; empty without experts."""
     experts: ExpertWeights | None = None
     """Attention over experts; None without experts."""
-    effects: EffectReport | None = None
-    """Effects of known covariates and of the calendar."""
     without_maps: str = ""
     """Why there are no attention maps; empty where there are."""
 
@@ -240,10 +240,10 @@ def explain(
         rollout=None if reason or any(one.kind == "low_rank" for one in maps) else rollout(*parts),
         # Covariates by importance, then the blocks of the context by time.
         importance=tuple(sorted(importance, key=lambda one: one.cells or (-1, -one.change))),
+        effects=effect_report(artifact.effects, forecast.panel, place),
         model=model,
         network=network_line(artifact),
         experts=experts,
-        effects=effect_report(artifact.effects, forecast.panel, place),
         without_maps=reason,
     )
 
