@@ -40,6 +40,8 @@ def explain(
         given = results.refuse_options(given, "explain")
     explanation = loaded.explain(**given)
     explanation.write(out)
-    lines = [explanation.report, *explanation.effects.report.splitlines()]
-    typer.echo("\n".join(map(visible, lines)))
+    typer.echo(visible(explanation.report))
+    if effects := getattr(explanation, "effects", None):  # a class has none
+        for line in effects.report.splitlines():
+            typer.echo(visible(line))
     typer.echo(f"wrote {out}")

@@ -102,7 +102,8 @@ def learn_effects(panel: Panel) -> Effects | None:
         learned = _learned(_cells(panel, terms, some), group)
         shown |= learned.shown
         found = learned.solution
-        reading = readings(terms, panel.calendar, found.coefficients.any(axis=0))
+        met = np.asarray(found.coefficients.any(axis=0))
+        reading = readings(terms, panel.calendar, met)
         _put(own, some, found.coefficients * learned.scale)
         _put(determined, some, found.determined)
         _put(deviation, some, found.uncertainty(reading) * learned.scale)

@@ -7,23 +7,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from forecaster.forecast.effect_report import EffectReport, Floats, TermEffect
-from forecaster.forecast.plots import BAND, TITLE, VALUES, tidy
+from forecaster.forecast.plots import BAND, TITLE, VALUES, WIDTH, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import FigureBase
+    from matplotlib.figure import Figure, FigureBase
 
 _COLUMNS, _HEIGHT = 3, 2.1  # panels beside each other, inches of one
 _MOST_BARS = 31  # levels, else a curve
 _MOST_EVENTS = 10
 _MOST_TICKS = 5
-_WEEK, _YEAR = 7, 12  # levels whose names are told by three letters
-_ERROR = {"fmt": "none", "ecolor": VALUES, "elinewidth": 1.0, "capsize": 2}
+_MOST_NAMES = 12  # levels with a name each, of the calendar by three letters
+_ERROR: dict[str, Any] = {"fmt": "none", "ecolor": VALUES, "elinewidth": 1.0, "capsize": 2}
+
+
+def plot_effects(report: EffectReport) -> Figure:
+    """Returns a figure of all panels."""
+    from forecaster.forecast.plain_figure import PlainFigure
+
+    size = (WIDTH, max(_HEIGHT, effects_height(report)))
+    figure = PlainFigure(figsize=size, dpi=110, layout="constrained")
+    draw_effects(figure, report)
+    return figure
 
 
 def effects_height(report: EffectReport) -> float:
@@ -35,10 +45,11 @@ def effects_height(report: EffectReport) -> float:
 def draw_effects(figure: FigureBase, report: EffectReport) -> None:
     """Draws all panels."""
     panels = _panels(report)
+    rows = max(1, -(-len(panels) // _COLUMNS))
     unit = "%" if report.unit == "%" else f"units of {report.unit}"
     title = f"Effects in {unit}, intervals of 90 %"
     figure.suptitle(title, fontsize=10, x=0.01, ha="left")
-    axes = figure.subplots(-(-len(panels) // _COLUMNS), _COLUMNS, squeeze=False).ravel()
+    axes = figure.subplots(rows, _COLUMNS, squeeze=False).ravel()
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
     for axis, (name, draw) in zip(axes, panels, strict=False):
@@ -88,7 +99,7 @@ def _draw_levels(term: TermEffect, axis: Axes) -> None:
         axis.bar(places, term.effect[:, 0], 0.7, color=BAND, alpha=0.6)
         axis.errorbar(places, term.effect[:, 0], yerr=_reach(term.effect), **_ERROR)
         axis.axhline(0.0, color=VALUES, linewidth=0.6)
-    few = count <= _YEAR
+    few = count <= _MOST_NAMES
     ticks = places if few else np.linspace(0, count - 1, _MOST_TICKS).round().astype(int)
     names = [term.levels[place] for place in ticks]
     if few and term.kind == "calendar":

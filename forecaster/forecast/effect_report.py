@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from math import floor, log10
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,11 @@ from forecaster.panel.frames import PolarsFrame
 from forecaster.panel.panel import Panel
 from forecaster.windows.effect_columns import REACH, Dates, Term
 from forecaster.windows.effects import LARGEST, Effects
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+else:
+    from forecaster.lazy import Figure
 
 Floats = NDArray[np.float64]
 _DEVIATIONS = 1.6449  # of a normal distribution, that hold 90 %
@@ -118,16 +123,25 @@ class EffectReport(Result):
 
     @property
     def report(self) -> str:
-        """A line per effect, and per covariate without one."""
+        """A line per effect, and per covariate without one; of the calendar what is clear."""
         lines = [line for term in self.terms for line in self._lines(term)]
         lines += [f"no effect found: {name}" for name in self.without]
         return "\n".join(lines) or "no effects found"
 
+    def plot(self) -> Figure:
+        """Returns a figure with a panel per covariate and part of the calendar."""
+        from forecaster.forecast.effect_plots import plot_effects
+
+        return plot_effects(self)
+
     def _lines(self, term: TermEffect) -> Iterator[str]:
         levels = term.all if len(term.levels) <= _MOST_NAMED else term.ends
-        if term.kind == "covariate":
+        if not term.certain:
+            if term.kind != "calendar":
+                yield f"no clear effect: {term.name}"
+        elif term.kind == "covariate":
             yield from (f"{name}: {self.text(effect)}" for name, effect in levels)
-        elif term.certain or term.kind == "words":
+        else:
             listed = ", ".join(f"{name} {self.text(effect)}" for name, effect in levels)
             yield f"{term.name}: {listed}"
 
@@ -206,10 +220,13 @@ def _of_covariate(group: Sequence[_Read], panel: Panel, factors: bool) -> TermEf
     parts = []
     if "number" in of_kind or "bent" in of_kind:
         line = _Line.of(of_kind.get("number"), of_kind.get("bent"))
-        levels += line.levels(name)
-        parts.append(_shown(line.slope * line.step, line.deviation * line.step, factors)[line.first :])
         values = panel.values[:, term.place]
-        x, value, deviation = line.curve(values[~np.isnan(values)].clip(*term.bounds))
+        values = values[~np.isnan(values)].clip(*term.bounds)
+        kept = line.met(values)
+        names = np.array(line.levels(name), object)
+        levels += names[kept].tolist()
+        parts.append(_shown(line.slope * line.step, line.deviation * line.step, factors)[kept])
+        x, value, deviation = line.curve(values)
         curve = _shown(value, deviation, factors)
     for one in group:
         effect = _shown(one.value, one.deviation, factors)
@@ -221,7 +238,7 @@ def _of_covariate(group: Sequence[_Read], panel: Panel, factors: bool) -> TermEf
             parts.append(_shown(2 * one.value, 2 * one.deviation, factors)[1:])
         if one.term.kind == "around":
             certain = effect[:, 1] * effect[:, 2] > 0
-            names = np.array(_around(name, panel.calendar))
+            names = np.array(_around(name, panel.calendar), object)
             levels += names[certain].tolist()
             parts.append(effect[certain])
         elif one.term.kind == "event":
@@ -254,8 +271,8 @@ class _Line(NamedTuple):
     """[knots + 1] of a unit of the number."""
     deviation: Floats
     """[knots + 1]"""
-    first: int
-    """Slope from which on there is one."""
+    has_first: bool
+    """Whether it is a line below its first knot, too."""
     step: float
     """Of the number, whose effect is told: 1, or a power of ten near to how far it is spread."""
 
@@ -274,7 +291,7 @@ class _Line(NamedTuple):
                 deviation[place] = one.deviation[:count] / spread
         step = 10.0 ** floor(log10(spread))
         unit = 1.0 if 1 / _LARGEST_STEP < step < _LARGEST_STEP else step
-        return cls(knots, slope, deviation, int(number is None), unit)
+        return cls(knots, slope, deviation, number is not None, unit)
 
     def levels(self, name: str) -> list[str]:
         """Returns the names of the slopes."""
@@ -283,11 +300,22 @@ class _Line(NamedTuple):
             return [unit]
         ends = [*map(_number, self.knots)]
         between = [f"{unit} from {a} to {b}" for a, b in pairwise(ends)]
-        return [f"{unit} below {ends[0]}", *between, f"{unit} above {ends[-1]}"][self.first :]
+        return [f"{unit} below {ends[0]}", *between, f"{unit} above {ends[-1]}"]
+
+    def met(self, values: Floats) -> NDArray[np.bool_]:
+        """Returns [knots + 1] which slopes lie between values [·] of a series."""
+        ends = np.array([-np.inf, *self.knots, np.inf])
+        met = (ends[:-1] < values.max(initial=-np.inf)) & (values.min(initial=np.inf) < ends[1:])
+        met[0] &= self.has_first
+        return met
 
     def curve(self, values: Floats) -> tuple[Floats, Floats, Floats]:
-        """Returns points, effects counted from that of the mean of values [·], and deviations: at most the sum of those
-        of the slopes between."""
+        """Returns points, effects counted from that of the mean of values [·], and deviations.
+
+        Deviations are the sums of those of the slopes between, the largest that they can be.
+        """
+        if len(np.unique(values)) < 2:
+            return np.zeros(0), np.zeros(0), np.zeros(0)
         x = np.linspace(values.min(), values.max(), _POINTS)
         middle = (x[1:] + x[:-1]) / 2
         place = np.searchsorted(self.knots, middle)

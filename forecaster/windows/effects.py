@@ -41,7 +41,7 @@ class Effects:
     shared: Floats
     """[C, K] of any other series."""
     deviation: Floats
-    """[S, C, K] standard deviations of what is read off `own` (see `readings`), in its units; NaN = it had no rows."""
+    """[S, C, K] standard deviations of what is read off `own` (see `readings`), in its units; NaN = no rows."""
     determined: Floats
     """[S, C, 2] share of the rows of a series that coefficients fit by themselves: of covariates, and of all."""
     multiplies: Bools
@@ -81,7 +81,7 @@ class Effects:
             Which columns are not 0 everywhere, readings, and their standard deviations, in units of `own`.
         """
         own, deviation = self.own[:, channel], self.deviation[:, channel]
-        met = own.any(axis=0)
+        met = np.asarray(own.any(axis=0))
         reading = readings(self.terms, panel.calendar, met)
         place = self.places(panel)[0]
         if place >= 0 and not np.isnan(deviation[place]).any():
