@@ -173,6 +173,6 @@ def test_the_page_and_the_picture_of_an_explanation_show_effects(tmp_path):
     found = fc.explain(table, 7, known=["promo"])
     found.write(tmp_path / "why.html")
     page = (tmp_path / "why.html").read_text(encoding="utf-8")
-    for words in ("<h2>Effects</h2>", "<li>promo: +", "Effects in %", "known covariates", ">Mon<"):
+    for words in ("<h2>Effects</h2>", "<li>promo: +", "Effects in %", "known covariates", ">Monday<"):
         assert words in page
     assert found.effects.to_pandas()["term"].tolist()[:2] == ["promo", "weekday"]
