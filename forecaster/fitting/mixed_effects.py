@@ -280,8 +280,8 @@ def _own(
     """
     found, kind = learned.solution, learned.kind
     own = np.zeros((len(cells), len(group)))
-    variance = np.einsum("pk,kl,pl->p", reading, found.covariance, reading)
-    deviation = np.tile(np.sqrt(variance), (len(cells), 1))
+    variance = ((reading @ found.covariance) * reading).sum(axis=1)
+    deviation = np.tile(np.sqrt(np.maximum(variance, 0.0)), (len(cells), 1))
     determined = np.tile(found.of_table, (len(cells), 1))
     scale = np.array([_scale(one.y) if kind == "sum" else 1.0 for one in cells])[:, None]
     differ = np.flatnonzero(found.own_variance[group] > _NOTHING)

@@ -134,7 +134,8 @@ class Solution:
         of_table = ((kept @ self.covariance) * kept).sum(axis=2)  # [D, P]
         own = ((readings @ self.posterior) * readings).sum(axis=2)
         design = self.sums.design
-        return np.sqrt(of_table[design] + self.noise[:, None] * own[design])
+        variance = of_table[design] + self.noise[:, None] * own[design]
+        return np.sqrt(np.maximum(variance, 0.0))  # rounding
 
 
 def solve(

@@ -71,7 +71,8 @@ def _panels(report: EffectReport) -> list[tuple[str, list[str] | Floats, Floats]
     if switches:
         names, effects = zip(*switches[:_MOST_BARS], strict=True)
         found.append(("known covariates", [*names], np.array(effects)))
-    found += [(term.name, term.x, term.curve) for term in covariates if len(term.x)]
+    curves = (term for term in covariates if len(np.unique(term.x)) > 1)
+    found += [(term.name, term.x, term.curve) for term in curves]
     others = [term for term in report.terms if term.kind != "covariate" and term.certain]
     return found + [(term.name, term.levels, term.effect) for term in others]
 

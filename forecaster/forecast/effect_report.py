@@ -132,7 +132,7 @@ class EffectReport(Result):
         """Returns an effect [3] with its interval, as "+47 % (43 to 51)"."""
         width = effect[2] - effect[1]
         # An interval 8 wide has no decimals, one 0.8 wide has one.
-        decimals = max(0, -floor(log10(width / 3))) if width > 0 else 0
+        decimals = min(12, max(0, -floor(log10(width / 3)))) if width > 0 else 0
         point, low, high = effect.round(decimals) + 0.0  # no −0
         percent = " %" * (self.unit == "%")
         said = f"{point:+,.{decimals}f}{percent} ({low:,.{decimals}f} to {high:,.{decimals}f})"
