@@ -117,6 +117,25 @@ def test_the_what_if_runs_in_the_shell_and_in_python(tmp_path, monkeypatch, shel
     assert frame.columns == ["store", "date", "price", "promo"] and frame.height == 336
 
 
+def test_the_effects_are_those_that_the_page_prints(tmp_path, monkeypatch, capsys, shell):
+    pytest.importorskip("holidays")
+    page = (ROOT / "docs" / "effects.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    scope: dict[str, object] = {}
+    for language, block in blocks:
+        if language == "python":
+            exec(compile(block, "effects.md", "exec"), scope)
+        else:
+            assert capsys.readouterr().out == block
+    for drawn in (tmp_path / "effects.png", ROOT / "docs" / "images" / "effects.png"):
+        assert 10_000 < drawn.stat().st_size < 100_000
+    for call in re.findall(r"`(fc\..*?)`", page):
+        assert len(eval(call, scope).frame) in (28, 84)
+    command = re.search(r"`(forecaster explain .*?)`", page)[1]
+    assert "promo: +" in shell(*shlex.split(command)[1:]).out
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_the_forecasts_without_a_fit_run(tmp_path, monkeypatch, shell):
     page = (ROOT / "docs" / "how-to.md").read_text(encoding="utf-8")

@@ -41,4 +41,7 @@ def explain(
     explanation = loaded.explain(**given)
     explanation.write(out)
     typer.echo(visible(explanation.report))
+    if effects := getattr(explanation, "effects", None):  # a class has none
+        for line in effects.report.splitlines():
+            typer.echo(visible(line))
     typer.echo(f"wrote {out}")

@@ -20,7 +20,13 @@ import numpy as np
 from forecaster.fitting.regression import NOTHING, Solution, Unit, deviations, fitted, solve
 from forecaster.panel.arrays import Bools, Floats, Ints, text_hashes
 from forecaster.panel.panel import Panel
-from forecaster.windows.effect_columns import Term, calendar_terms, covariate_terms, period_terms
+from forecaster.windows.effect_columns import (
+    Term,
+    calendar_terms,
+    covariate_terms,
+    period_terms,
+    readings,
+)
 from forecaster.windows.effects import Effects, alike, dated
 from forecaster.windows.index import even_draw
 
@@ -58,8 +64,8 @@ class _Learned:
 
     kind: Scale
     solution: Solution
-    coefficients: Floats
-    """[U, K] of these units: data units, or logarithms of factors."""
+    scale: Floats
+    """[U, 1] data units of one of z; 1 of logarithms of factors."""
     cost: float
     """Negative log likelihood of a value, but for a constant."""
 
@@ -82,8 +88,7 @@ def learn_effects(panel: Panel) -> Effects | None:
     sizes = [term.size(panel.calendar) for term in terms]
     group = np.repeat(np.arange(len(terms)), sizes)
     series, channels = panel.n_series, panel.n_channels
-    own = np.full((series, channels, len(group)), np.nan)
-    determined = np.zeros_like(own)
+    own, determined, deviation = np.full((3, series, channels, len(group)), np.nan)
     shared, multiplies = np.zeros((channels, len(group))), np.zeros(channels, bool)
     shown = np.zeros(len(terms), bool)
     # Series of a channel lean on each other; of a single series its channels do.
@@ -101,18 +106,23 @@ def learn_effects(panel: Panel) -> Effects | None:
         some = [units[number] for number in drawn]
         learned = _learned(_cells(panel, terms, some), group)
         shown |= learned.shown
-        _put(own, some, learned.coefficients)
-        _put(determined, some, learned.solution.determined)
+        found = learned.solution
+        met = np.asarray(found.coefficients.any(axis=0))
+        reading = readings(terms, panel.calendar, met)
+        _put(own, some, found.coefficients * learned.scale)
+        _put(determined, some, found.determined)
+        _put(deviation, some, found.uncertainty(reading) * learned.scale)
         others = [units[number] for number in np.setdiff1d(np.arange(len(units)), drawn)]
         for start in range(0, len(others), _BLOCK):
             some = others[start : start + _BLOCK]
-            coefficients, fixed = _own(_cells(panel, terms, some), group, learned)
-            _put(own, some, coefficients)
-            _put(determined, some, fixed)
-        shared[table] = np.median(own[[one for one, _ in units], [two for _, two in units]], axis=0)
+            parts = _own(_cells(panel, terms, some), group, learned, reading)
+            for whole, part in zip((own, determined, deviation), parts, strict=True):
+                _put(whole, some, part)
+        these = tuple(np.transpose(units))
+        shared[table] = np.median(own[these], axis=0)
         multiplies[table] = learned.kind != "sum"
     # A series without two values has what the table has.
-    own = np.where(np.isnan(own), shared, own)
+    own, determined = np.where(np.isnan(own), shared, own), np.nan_to_num(determined)
     kept = shown[group]
     if not kept.any():
         return None
@@ -124,6 +134,7 @@ def learn_effects(panel: Panel) -> Effects | None:
         hashes=text_hashes(panel.series_names),
         own=own[..., kept],
         shared=shared[:, kept],
+        deviation=deviation[..., kept],
         determined=np.stack(
             [
                 determined[..., kept & some].sum(axis=2) / np.maximum(seen, 1)
@@ -245,7 +256,7 @@ def _of_kind(
     # The density of y is that of z times dz/dy.
     stretch = np.log(scale) if kind == "sum" else [np.nanmean(np.log(one.y)) for one in cells]
     cost = float(np.mean(np.log(found.noise) / 2 + stretch))
-    return _Learned(kind, found, found.coefficients * scale[:, None], cost)
+    return _Learned(kind, found, scale[:, None], cost)
 
 
 def _of_counts(cells: Sequence[_Cells], group: Ints) -> _Learned:
@@ -257,7 +268,7 @@ def _of_counts(cells: Sequence[_Cells], group: Ints) -> _Learned:
         found = solve(units, group, phi, start=found, least_noise=least)
         units = _reweighted(cells, units, found)
     assert found is not None
-    return _Learned("count", found, found.coefficients, 0.0)
+    return _Learned("count", found, np.ones((len(units), 1)), 0.0)
 
 
 def _whole(values: Floats) -> bool:
@@ -276,13 +287,18 @@ def _reweighted(cells: Sequence[_Cells], units: Sequence[Unit], found: Solution)
     return [_transformed(one, "count", fit + one.offset)[0] for one, fit in pairs]
 
 
-def _own(cells: Sequence[_Cells], group: Ints, learned: _Learned) -> tuple[Floats, Floats]:
-    """Returns [U, K] coefficients of further units of a table, and how much their rows determine them.
+def _own(
+    cells: Sequence[_Cells], group: Ints, learned: _Learned, reading: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Returns [U, K] coefficients of further units of a table, how much their rows determine them, and deviations.
 
-    Groups in which the units of the table do not differ are those of the table.
+    Groups in which the units of the table do not differ are those of the table. Deviations of readings are those
+    of b and of d by themselves: a unit that takes back an error in b is known better than they say.
     """
     found, kind = learned.solution, learned.kind
     own = np.zeros((len(cells), len(group)))
+    variance = ((reading @ found.covariance) * reading).sum(axis=1)
+    deviation = np.tile(np.sqrt(np.maximum(variance, 0.0)), (len(cells), 1))
     determined = np.tile(found.of_table, (len(cells), 1))
     scale = np.array([_scale(one.y) if kind == "sum" else 1.0 for one in cells])[:, None]
     differ = np.flatnonzero(found.own_variance[group] > NOTHING)
@@ -294,10 +310,16 @@ def _own(cells: Sequence[_Cells], group: Ints, learned: _Learned) -> tuple[Float
         for one in cells:
             columns, of_table = parts[id(one.columns)]
             near.append(_Cells(one.y, columns, one.time, of_table))
-        alone = replace(found, shared=np.zeros(len(differ)), of_table=found.of_table[differ])
+        alone = replace(
+            found,
+            shared=np.zeros(len(differ)),
+            of_table=found.of_table[differ],
+            covariance=np.zeros((len(differ), len(differ))),
+        )
         alone = _deviations(near, group[differ], kind, alone)
         own[:, differ], determined[:, differ] = alone.own, alone.determined
-    return (found.shared + own) * scale, determined
+        deviation = np.hypot(deviation, alone.uncertainty(reading[:, differ]))
+    return (found.shared + own) * scale, determined, deviation * scale
 
 
 def _deviations(cells: Sequence[_Cells], group: Ints, kind: Scale, found: Solution) -> Solution:

@@ -111,6 +111,12 @@ class Solution:
     """[U, K] how much of a coefficient the rows of a unit fit by themselves, 0 to 1."""
     of_table: Floats
     """[K] the part of that which is of b."""
+    covariance: Floats
+    """[K, K] of what is not known of b, in squares of z."""
+    posterior: Floats
+    """[D, K, K] M: that of d over the noise of a unit, were b known."""
+    explained: Floats
+    """[D, K, K] A M: how much of an error in b the d of a unit takes back."""
     sums: Sums
     """Of the units."""
     settled: bool
@@ -122,6 +128,18 @@ class Solution:
     def coefficients(self) -> Floats:
         """[U, K] b + d."""
         return self.shared + self.own
+
+    def uncertainty(self, readings: Floats) -> Floats:
+        """Returns [U, P] standard deviations of readings [P, K] of b + d, variances and φ taken as known.
+
+        covariance = (1 − A M)ᵀ covariance of b (1 − A M) + v M
+        """
+        kept = readings - readings @ np.swapaxes(self.explained, 1, 2)  # [D, P, K]
+        of_table = ((kept @ self.covariance) * kept).sum(axis=2)  # [D, P]
+        own = ((readings @ self.posterior) * readings).sum(axis=2)
+        design = self.sums.design
+        variance = of_table[design] + self.noise[:, None] * own[design]
+        return np.sqrt(np.maximum(variance, 0.0))  # rounding
 
 
 def solve(
@@ -307,6 +325,9 @@ def _at_phi(
         own=own,
         determined=determined,
         of_table=of_table,
+        covariance=covariance,
+        posterior=posterior,
+        explained=explained,
         sums=sums,
         settled=change < _CHANGE,
         together=together,
@@ -387,11 +408,21 @@ def deviations(
 ) -> Solution:
     """Returns the solution with other units: their d at its variances and b."""
     sums = summed(units, xx)
-    gram, cross, _, _, design = normal_equations(sums, found.phi)
-    posterior, determined = _posterior(gram, found.own_variance, group)
+    equations = normal_equations(sums, found.phi)
+    gram, cross, _, _, design = equations
+    posterior, of_own = _posterior(gram, found.own_variance, group)
     left = cross - _times(gram, found.shared[None].repeat(len(units), 0), design)
     own = _times(posterior, left, design)
-    return replace(found, own=own, determined=found.of_table + determined[design], sums=sums)
+    determined = found.of_table + of_own[design]
+    return replace(
+        found,
+        noise=_noise(equations, found.shared + own, determined.sum(axis=1)),
+        own=own,
+        determined=determined,
+        posterior=posterior,
+        explained=gram @ posterior,
+        sums=sums,
+    )
 
 
 def fitted(units: Sequence[Unit], found: Solution) -> list[Floats]:

@@ -231,6 +231,22 @@ class _Member(NamedTuple):
 
 
 def _of_member(network: Network, inputs: Inputs, channel: int) -> _Member:
+    """Of a member, with the effects of covariates put back."""
+    found = _of_remainder(network, inputs, channel)
+    effect = inputs.effect[:, : inputs.horizon]
+    return _with_effect(found, effect, inputs, channel) if effect.shape[1] else found
+
+
+def _with_effect(found: _Member, effect: Tensor, inputs: Inputs, channel: int) -> _Member:
+    """Returns experts with an effect [1, H, C] put back."""
+    factor, shift = parts_of_effect(effect[..., channel], inputs.multiplies[:, channel])
+    return found._replace(
+        forecasts=found.forecasts * factor[0, :, None] + shift[0, :, None],
+        correction=found.correction * factor[0],
+    )
+
+
+def _of_remainder(network: Network, inputs: Inputs, channel: int) -> _Member:
     """Of experts that forecast with effects of the calendar and without: both, by the weight of each."""
     assert network.experts is not None
     found = network.of_pool(inputs, network.scale(inputs))
@@ -239,13 +255,8 @@ def _of_member(network: Network, inputs: Inputs, channel: int) -> _Member:
         return whole
     remainder = network.of_remainder(inputs)
     share = network.weight_of_remainder(inputs, found, remainder)[0, channel]
-    effect = inputs.calendar[:, -inputs.horizon :, channel]  # [1, H]
-    factor, shift = parts_of_effect(effect, inputs.multiplies[:, channel])
     rest = _of_pool(network.experts, remainder, channel)
-    rest = rest._replace(
-        forecasts=rest.forecasts * factor[0, :, None] + shift[0, :, None],
-        correction=rest.correction * factor[0],
-    )
+    rest = _with_effect(rest, inputs.calendar[:, -inputs.horizon :], inputs, channel)
     mixed = _Member(
         *(
             torch.lerp(one.double(), other.double(), share)

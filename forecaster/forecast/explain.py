@@ -25,6 +25,7 @@ from forecaster.config import ModelPlan
 from forecaster.errors import DataError, nearest
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.card import network_line
+from forecaster.forecast.effect_report import EffectReport, effect_report
 from forecaster.forecast.expert_weights import ExpertWeights, expert_weights, network_shares
 from forecaster.forecast.forecast import COLD, Forecast
 from forecaster.forecast.paths import path_keys
@@ -125,6 +126,8 @@ class Explanation:
     attention."""
     importance: tuple[Importance, ...]
     """Of covariates, channels and cycles, the largest first; then of the context, the oldest first."""
+    effects: EffectReport
+    """Of known covariates and of the calendar."""
     model: ModelPlan
     """Settings of the network."""
     network: str = ""
@@ -238,6 +241,7 @@ def explain(
         rollout=None if reason or any(one.kind == "low_rank" for one in maps) else rollout(*parts),
         # Covariates by importance, then the blocks of the context by time.
         importance=tuple(sorted(importance, key=lambda one: one.cells or (-1, -one.change))),
+        effects=effect_report(artifact.effects, forecast.panel, place),
         model=model,
         network=network_line(artifact),
         experts=experts,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from forecaster.forecast.effect_plots import draw_effects, effects_height
 from forecaster.forecast.expert_plots import draw_experts, height
 from forecaster.forecast.explain import AttentionMap, Explanation, Floats, Importance
 from forecaster.forecast.plots import BAND, TITLE, TRUTH, VALUES, WIDTH, draw_band, figure_svg, tidy
@@ -51,10 +52,11 @@ def explanation_page(explanation: Explanation) -> str:
     """Returns the page."""
     title = f"Explanation of the forecast of {explanation.title}"
     notes = "".join(f"<p>{escape(line)}</p>" for line in _notes(explanation))
+    effects = "".join(f"<li>{escape(line)}</li>" for line in explanation.effects.report.splitlines())
     picture = figure_svg(plot_explanation(explanation), title)
     return html_page(
         title,
-        f"<h1>{escape(title)}</h1>{notes}<figure>{picture}</figure>"
+        f"<h1>{escape(title)}</h1>{notes}<h2>Effects</h2><ul>{effects}</ul><figure>{picture}</figure>"
         f"<h2>How to read this page</h2>{_reading(explanation)}",
     )
 
@@ -75,7 +77,9 @@ def plot_explanation(explanation: Explanation) -> Figure:
     covariates = [one for one in explanation.importance if one.cells is None][:_MOST_BARS]
     over_time = 4.6 if explanation.rollout is None else 5.9
     experts = explanation.experts
+    effects = explanation.effects
     heights = [over_time]
+    heights += [effects_height(effects)] if effects.terms else []
     heights += [] if experts is None else [height(experts)]
     heights += [0.7 + 0.24 * len(covariates)] if covariates else []
     heights += [_MAP * -(-len(one.heads) // _COLUMNS) + 0.3 for one in explanation.maps]
@@ -85,6 +89,8 @@ def plot_explanation(explanation: Explanation) -> Figure:
     whole = next(rows)
     whole.suptitle(f"Explanation of the forecast of {explanation.title}", fontsize=13)
     _draw_time(whole, explanation)
+    if effects.terms:
+        draw_effects(next(rows), effects)
     if experts is not None:
         draw_experts(next(rows), experts, lambda axis: _name_leads(axis, explanation))
     if covariates:

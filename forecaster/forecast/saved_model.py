@@ -370,7 +370,7 @@ def _load_errors(folder: Path, stored: _ErrorsFile, shape: Shape) -> ErrorLevels
 
 
 def _write_effects(folder: Path, effects: Effects) -> dict[str, Any]:
-    names = ("hashes", "own", "shared", "determined", "multiplies", "center")
+    names = ("hashes", "own", "shared", "deviation", "determined", "multiplies", "center")
     tensors = {name: torch.from_numpy(np.asarray(getattr(effects, name))) for name in names}
     terms = [asdict(term) for term in effects.terms]
     return _write_tensors(folder, _EFFECTS, tensors) | {"terms": terms, "count": len(effects.hashes)}
@@ -394,13 +394,15 @@ def _load_effects(folder: Path, stored: _EffectsFile, schema: Schema) -> Effects
         "hashes": ((series,), torch.int64),
         "own": ((series, channels, every), torch.float64),
         "shared": ((channels, every), torch.float64),
+        "deviation": ((series, channels, every), torch.float64),
         "determined": ((series, channels, 2), torch.float64),
         "multiplies": ((channels,), torch.bool),
         "center": ((series, channels, 2), torch.float64),
     }
     arrays = _load_arrays(folder, stored, expected)
-    # A center is NaN where a series had no rows.
-    if not all(np.isfinite(part).all() for name, part in arrays.items() if name != "center"):
+    # These are NaN where a series had no rows.
+    empty = ("center", "deviation")
+    if not all(np.isfinite(part).all() for name, part in arrays.items() if name not in empty):
         raise ArtifactError(f"{folder / stored.file}: damaged (expected finite coefficients)")
     return Effects(stored.terms, **arrays)
 

@@ -13,14 +13,14 @@ Axes: n row · k column of a term.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
-from forecaster.panel.arrays import Codes, Floats, Ints
+from forecaster.panel.arrays import Bools, Codes, Floats, Ints
 from forecaster.panel.calendar import DAY, MONTHS, Calendar, first_days, months_of
 from forecaster.panel.holidays import named_holidays
 from forecaster.panel.panel import Panel
@@ -37,6 +37,7 @@ _CLOCK_WAVES = 2  # harmonics of the day that the effect of a number follows
 _SLOTS = 96  # of a day at most: quarter hours
 _FEWEST_EVENTS = 3
 _LAST_DAYS = 4  # business days of a month
+_LAST_OF_MONTH = "business days to its end"
 _MOST_WORDS = 100
 _FAR = 1.0  # ranges of the middle 98 % beyond which a number is drawn in
 _WRONG = 100.0  # widths of the bounds
@@ -81,6 +82,12 @@ class Term:
         if self.kind == "category":
             return self.words
         return max(1, len(self.knots)) * (1 + 2 * _CLOCK_WAVES * self.by_clock)
+
+    @property
+    def counted_from_mean(self) -> bool:
+        """Whether people read effects less their mean: of words, and where each date has one of the columns."""
+        calendar = self.kind == "calendar" and self.name in _CODES
+        return self.kind == "category" or (calendar and self.name != _LAST_OF_MONTH)
 
     def at_dates(self, clock: Dates, coefficients: Floats) -> Floats:
         """Returns [..., n] the effect of a term of the calendar, by coefficients [..., k]."""
@@ -207,6 +214,34 @@ def _around(event: Floats) -> Floats:
     return np.stack([padded[REACH + shift : REACH + shift + len(event)] for shift in shifts], axis=1)
 
 
+def readings(terms: Sequence[Term], calendar: Calendar, met: Bools) -> Floats:
+    """Returns [K, K] what people read off the coefficients of terms: a row a reading.
+
+    Of a number and its bends the slope below the first bend, and above each; of words and of parts of the calendar
+    the effect less the mean of the term; of all else the coefficient.
+
+    Args:
+        terms: K columns in all.
+        calendar: of their table.
+        met: [K] columns that are not 0 everywhere, as a weekday that is closed.
+    """
+    stops = np.cumsum([term.size(calendar) for term in terms])
+    found = np.eye(stops[-1])
+    lines: dict[str, int] = {}
+    for term, start, stop in zip(terms, [0, *stops], stops, strict=False):
+        rows = slice(start, stop)
+        if term.kind == "number":
+            lines[term.column] = start
+        elif term.kind == "bent":
+            rows = slice(start, start + len(term.knots))
+            found[rows, rows] = np.tri(len(term.knots))
+            if term.column in lines:
+                found[rows, lines[term.column]] = 1
+        elif term.counted_from_mean:
+            found[rows, rows] -= met[rows] / max(1, met[rows].sum())
+    return found
+
+
 # The calendar
 
 
@@ -309,7 +344,7 @@ _CODES: dict[str, Callable[[Dates], tuple[Ints, int]]] = {
     "hour of the week": _hour_of_week,
     "day of the month": lambda clock: (clock.day - clock.first, 31),
     "days to its end": lambda clock: (clock.next - 1 - clock.day, 31),
-    "business days to its end": _business_days_left,
+    _LAST_OF_MONTH: _business_days_left,
     "day of the year": lambda clock: (np.minimum(clock.day_of_year, 364), 365),
     "week of the year": lambda clock: (np.minimum(clock.day_of_year // 7, 51), 52),
     "month": lambda clock: (clock.month % 12, 12),
@@ -356,7 +391,7 @@ def calendar_terms(calendar: Calendar, rows: int) -> Iterator[Term]:
             "weekday": rows >= 10,
             "day of the month": rows >= 90,
             "days to its end": rows >= 90,
-            "business days to its end": rows >= 90,
+            _LAST_OF_MONTH: rows >= 90,
             "year": days >= 731,
             "weeks of the year": days >= 731,
             "day of the year": days >= 1096,

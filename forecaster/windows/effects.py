@@ -20,9 +20,10 @@ import numpy as np
 from forecaster.panel.arrays import Bools, Floats, Ints, empty_beside, text_hashes
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.panel import Panel
-from forecaster.windows.effect_columns import Dates, Term
+from forecaster.windows.effect_columns import Dates, Term, readings
 
-_LARGEST = 20.0  # a logarithm of a factor
+LARGEST = 20.0
+"""A logarithm of a factor."""
 _MOST_DETERMINED = 0.8
 _MOST_CELLS = 1 << 20  # of series of the same dates at a time
 
@@ -39,6 +40,8 @@ class Effects:
     """[S, C, K] data units, or logarithms of factors."""
     shared: Floats
     """[C, K] of any other series."""
+    deviation: Floats
+    """[S, C, K] standard deviations of what is read off `own` (see `readings`), in its units; NaN = no rows."""
     determined: Floats
     """[S, C, 2] share of the rows of a series that coefficients fit by themselves: of covariates, and of all."""
     multiplies: Bools
@@ -64,6 +67,27 @@ class Effects:
         """Returns [series] the number of each series of a panel among those with coefficients; −1 = none."""
         hashes = text_hashes(panel.series_names).tolist()
         return np.array([self._place.get(name, -1) for name in hashes], np.int64)
+
+    def read(self, panel: Panel, channel: int) -> tuple[Bools, Floats, Floats]:
+        """Returns [K] what is read off the coefficients of a series (see `readings`).
+
+        Of a series that the table did not have the deviation is that between series, too.
+
+        Args:
+            panel: of this series alone.
+            channel: number of the channel.
+
+        Returns:
+            Which columns are not 0 everywhere, readings, and their standard deviations, in units of `own`.
+        """
+        own, deviation = self.own[:, channel], self.deviation[:, channel]
+        met = np.asarray(own.any(axis=0))
+        reading = readings(self.terms, panel.calendar, met)
+        place = self.places(panel)[0]
+        if place >= 0 and not np.isnan(deviation[place]).any():
+            return met, reading @ own[place], deviation[place]
+        between = (own @ reading.T).std(axis=0)
+        return met, reading @ self.shared[channel], np.hypot(between, np.nanmedian(deviation, axis=0))
 
     def inflation(self, panel: Panel) -> Floats:
         """Returns [series, C, 2] errors of new rows over those of rows that coefficients have seen.
@@ -114,7 +138,7 @@ class Effects:
         return self.center[place, :, part] if place >= 0 else np.full(len(self.multiplies), np.nan)
 
     def _bounded(self, effect: Floats) -> Floats:
-        most = np.where(self.multiplies, _LARGEST, np.inf)
+        most = np.where(self.multiplies, LARGEST, np.inf)
         return effect.clip(-most, most)
 
     def _coefficients(self, panel: Panel) -> tuple[list[Floats], list[Floats]]:
@@ -174,6 +198,7 @@ class Effects:
             terms=self.calendar,
             own=self.own[..., -count:],
             shared=self.shared[..., -count:],
+            deviation=self.deviation[..., -count:],
             determined=np.stack(
                 [np.zeros_like(self.determined[..., 1]), self.determined[..., 1]], axis=2
             ),

@@ -10,7 +10,8 @@ EXPLAIN = ("explain", "model", "shop.csv", "--future", "prices.csv")
 def test_explain_writes_a_page_or_a_picture_and_says_what_matters(folder, shell, suffix, opening):
     answer = shell(*EXPLAIN, "--only", "b", "--out", f"deep/attention.{suffix}")
     assert answer.code == 0, answer.err
-    said, wrote = answer.out.splitlines()
+    said, *effects, wrote = answer.out.splitlines()
+    assert effects
     assert said.startswith("b · sales: the forecast changes most without ")
     assert wrote == f"wrote deep/attention.{suffix}" and answer.err == ""
     assert (folder / f"deep/attention.{suffix}").read_bytes().startswith(opening)

@@ -69,6 +69,31 @@ def test_coefficients_are_those_of_dense_generalised_least_squares(monkeypatch, 
         np.testing.assert_allclose(again.own[number], expected, atol=1e-6)
 
 
+@pytest.mark.parametrize(("count", "same"), [(6, False), (6, True), (1, False)])
+def test_uncertainty_is_that_of_the_dense_posterior(count, same):
+    """Twin: the covariance of b and all d, given all rows at once."""
+    units = units_of(7, count, same=same)
+    found = solve(units, GROUP, phi=0.5)
+    readings = np.random.default_rng(0).normal(size=(4, 6))
+    precision = np.zeros((1 + count, 6, 1 + count, 6))
+    precision[0, :, 0] = np.diag(1 / found.shared_variance[GROUP])
+    for number, (unit, noise) in enumerate(zip(units, found.noise, strict=True), start=1):
+        x, level, z = whitened(unit, found.phi)
+        within = noise * np.eye(len(z)) + 1e8 * level @ level.T
+        gram = x.T @ np.linalg.solve(within, x)
+        own = found.own_variance[GROUP] if count > 2 else np.full(6, 1e-12)
+        precision[number, :, number] = np.diag(1 / (noise * own)) + gram
+        precision[0, :, 0] += gram
+        precision[0, :, number] = precision[number, :, 0] = gram
+    whole = np.linalg.inv(precision.reshape(6 + 6 * count, -1)).reshape(precision.shape)
+    deviation = found.uncertainty(readings)
+    for number in range(1, 1 + count):
+        both = (0, number)
+        covariance = sum(whole[one, :, other] for one in both for other in both)
+        expected = np.sqrt(np.diag(readings @ covariance @ readings.T))
+        np.testing.assert_allclose(deviation[number - 1], expected, rtol=0.02)
+
+
 def test_errors_that_all_units_share_are_those_of_one():
     random = np.random.default_rng(5)
     rows, count = 100, 40

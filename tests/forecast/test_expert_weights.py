@@ -90,6 +90,24 @@ def test_the_weighted_mean_and_the_correction_are_the_forecast():
         assert (np.abs(found.correction).max() > 0) == (table is counts)
 
 
+@pytest.mark.parametrize("factor", [False, True])
+def test_what_experts_forecast_holds_the_effects_of_covariates(factor):
+    random = np.random.default_rng(0)
+    promo = (random.random(207) < 0.2) * 1.0
+    values = 100 * 1.5**promo if factor else 50 * promo + random.choice([-1, 1], 207)
+    values = values * np.exp(random.normal(0, 0.05, 207)) + random.normal(0, 1, 207) * (not factor)
+    table = pl.DataFrame({"date": [tiny.day(n) for n in range(207)], "y": values, "promo": promo})
+    table = table.with_columns(y=pl.when(pl.int_range(207) < 200).then("y"))
+    explanation = fc.explain(table, 7, known=["promo"])
+    found = experts_of(explanation)
+    assert promo[200:].any() and (explanation.effects.unit == "%") == factor
+    median = (found.weights * found.forecasts).sum(axis=1) + found.correction
+    np.testing.assert_allclose(median, explanation.forecast.median[0, :, 0], rtol=1e-4)
+    naive = found.forecasts[:, found.names.index("long_mean")]
+    raised = naive[promo[200:] == 1].mean() - naive[promo[200:] == 0].mean()
+    assert raised == pytest.approx(50, abs=8)
+
+
 def test_errors_are_means_of_what_each_expert_missed_at_earlier_cutoffs():
     """The twin: loops over cutoffs and positions, in data units."""
     model = tiny.plain_model()
