@@ -311,7 +311,6 @@ _LEVELS: dict[str, Callable[[int, int], str]] = {
     "weekday": lambda n, _: day_name[n],
     "year": _date,
     "weeks of the year": _date,
-    "weeks of the year": _date,
     "day of the year": _date,
     "month": lambda n, _: month_name[n + 1],
     "working days": lambda *_: "each more",
