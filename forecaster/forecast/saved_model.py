@@ -383,7 +383,7 @@ def _load_effects(folder: Path, stored: _EffectsFile, schema: Schema) -> Effects
         sizes = (term.words, len(term.knots), len(term.names))
         small = all(0 <= size <= _MOST_TERM for size in sizes)
         of_column = 0 <= term.place < len(names) and small and term.spread > 0
-        of_calendar = term.name in CALENDAR_PARTS or 1 < term.period < _LONGEST_PERIOD
+        of_calendar = term.name in CALENDAR_PARTS or 2 <= term.period < _LONGEST_PERIOD
         if not (of_calendar if term.kind == "calendar" else of_column):
             raise ArtifactError(
                 f"{folder / CONTRACT}: damaged (effects.terms: {reprlib.repr(term.name)} is no term of the "

@@ -27,6 +27,8 @@ _LEVEL = 0.01
 """Chance of finding a period in noise."""
 _MOST = 3
 """Periods that a table has at most."""
+_TINY = 1e-20
+"""Variance of a signal that its past determines."""
 _LEFT = 1e-3
 """Share of a signal's variance beside its period that may have another; less is its own imprecision."""
 
@@ -58,6 +60,7 @@ def find_periods(values: Floats, indptr: Ints, hidden: bool = False) -> tuple[Pe
         [12]
     """
     signals = _whitened(_detrended(_sample(values, indptr)))
+    signals = signals[signals.var(axis=1) > _TINY]
     found = _strongest(signals) if len(signals) else []
     more = found if hidden else []
     while more and len(found) < _MOST:

@@ -369,7 +369,7 @@ def period_terms(panel: Panel) -> Iterator[Term]:
     if not periods and panel.regular and not calendar.integer:
         periods = tuple(period.exact for period in find_periods(targets, panel.indptr, hidden=True))
     for period in periods:
-        if period != calendar.season_length:
+        if period != calendar.season_length and period >= 2:
             yield Term(f"every {period:,.5g} steps", "calendar", period=float(period))
 
 

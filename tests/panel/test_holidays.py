@@ -133,6 +133,6 @@ def test_a_missing_extra_is_named(monkeypatch):
         return real(name, *rest, **more)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    own._holidays.cache_clear()
+    own.named_holidays.cache_clear()
     refused("--holidays DE: needs the package holidays: pip install holidays$", daily(), DE)
-    own._holidays.cache_clear()
+    own.named_holidays.cache_clear()

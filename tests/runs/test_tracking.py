@@ -90,11 +90,12 @@ def test_a_run_has_the_plan_versions_scores_and_the_table(tracked):
 def test_a_run_has_curves_with_their_steps(tracked):
     _, model, client, run = tracked
     curves = model.metrics["curves"]
-    assert set(curves) == {"train_loss", "validation_loss", "learning_rate"}
+    validated = {"validation_loss", "network_loss", "network_weight"}
+    assert set(curves) == {"train_loss", "learning_rate"} | validated
     for name, points in curves.items():
         history = client.get_metric_history(run.info.run_id, name)
         assert [(point.step, point.value) for point in history] == [tuple(point) for point in points]
-        every = 2 if name == "validation_loss" else 10
+        every = 2 if name in validated else 10
         assert [step for step, _ in points] == list(range(every, 21, every))
 
 
