@@ -291,7 +291,7 @@ def _without_effects(
 ) -> list[Variant]:
     """Returns variants in which the effect of a covariate that is hidden is not put back."""
     effects = artifact.effects
-    if effects is None:
+    if effects is None or not effects.declared:
         return [*variants]
     panel = forecast.panel.reaching(forecast.cutoff, artifact.horizon)
     first = int(panel.row_at(forecast.cutoff)[0]) + 1
