@@ -222,7 +222,8 @@ def _exact(signals: Floats, steps: int) -> float:
     n_rows = signals.shape[1]
     size = _FINER * n_rows
     power = (np.abs(np.fft.rfft(signals, size)) ** 2).sum(axis=0)
-    lines = np.arange(size // (steps + 1) + 1, min(size // 2, size // max(1, steps - 1)))
+    first, last = size // (steps + 1), -(-size // max(1, steps - 1))
+    lines = np.arange(first, min(last, size // 2) + 1)
     harmonics = [harmonic * lines for harmonic in (1, 2, 3)]
     found = sum(np.where(line < len(power), power[line % len(power)], 0.0) for line in harmonics)
     best = size / float(lines[np.argmax(found)])

@@ -14,6 +14,7 @@ from forecaster.errors import FitError
 from forecaster.fitting.context import TrainingContext
 from forecaster.fitting.fit import fit_panel, resolve
 from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.window import resolve_window
 from forecaster.model import learner as learner_module
 from forecaster.model.heads import pinball
 from forecaster.model.learner import KeepBest, Learner, is_out_of_memory
@@ -147,7 +148,9 @@ def test_a_wide_table_and_the_same_table_melted_long_give_the_same_forecasts(mak
     for layout in ("wide", "long"):
         panel = open_panel(frame, DataConfig(time="time", target=("a", "b", "c"), layout=layout))
         assert (panel.n_series, panel.n_channels) == ((1, 3) if layout == "wide" else (3, 1))
-        forecasts[layout] = Predictor(fitted(panel, config)).predict(panel).quantiles
+        artifact = fitted(panel, config)
+        window = resolve_window(artifact, panel)
+        forecasts[layout] = Predictor(artifact).predict(panel, window).quantiles
     wide, long = forecasts["wide"][0].transpose(1, 0, 2), forecasts["long"][:, :, 0]
     np.testing.assert_allclose(wide, long, rtol=1e-5)
 
