@@ -181,7 +181,7 @@ def test_what_says_nothing_about_a_series_leaves_its_forecast_to_1e_7(change):
     if changed["store"].n_unique() != table["store"].n_unique():
         del before["few"]  # the band of two rows is that of the other series
     for name in before.keys() & after.keys():
-        rtol = 0.05 if change in OF_OTHERS else 1e-7
+        rtol = 0.08 if change in OF_OTHERS else 1e-7
         np.testing.assert_allclose(after[name], before[name], rtol=rtol, err_msg=name)
 
 
