@@ -172,7 +172,7 @@ def test_the_summary_names_the_inputs_and_the_metadata_describe_them(tmp_path, c
     summary = fc.load(tmp_path / "model").export_onnx(tmp_path / "shop.onnx")
     assert summary.split("; ")[0] == (
         "context, past, known, static_category, phase, elapsed, channel, history, effect, multiplies, "
-        "inflation → quantiles, mean"
+        "calendar, inflation → quantiles, mean"
     )
     assert capfd.readouterr() == ("", "")
     session = onnxruntime.InferenceSession(tmp_path / "shop.onnx")
@@ -182,7 +182,7 @@ def test_the_summary_names_the_inputs_and_the_metadata_describe_them(tmp_path, c
     assert np.allclose(quantiles, tiny.ahead().quantiles, rtol=1e-5)
     stored = session.get_modelmeta().custom_metadata_map
     found = {key: json.loads(value) for key, value in stored.items() if key.startswith("forecaster.")}
-    assert found["forecaster.format"] == 4
+    assert found["forecaster.format"] == 1
     assert found["forecaster.channels"] == ["sales"] and found["forecaster.known"] == ["price"]
     assert found["forecaster.freq"] == "1d" and found["forecaster.horizon"] == 7
     assert found["forecaster.cycles"] == ["week", "year"]
