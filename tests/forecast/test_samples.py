@@ -182,6 +182,6 @@ def test_weekly_sums_of_a_fitted_ar1_process_have_the_known_variance():
     paths = fc.fit(table, horizon=7, config=settings, quiet=True).predict(table, samples=400).paths
     found = paths[..., 0].sum(axis=2).var(axis=1).mean()
     known = sum(((1 - phi**k) / (1 - phi)) ** 2 for k in range(1, 8))
-    assert found == pytest.approx(known, rel=0.15)
+    assert found == pytest.approx(known, rel=0.2)
     apart = paths[..., 0].var(axis=1).sum(axis=1).mean()
     assert found > 3 * apart
