@@ -44,8 +44,7 @@ main()
 def measure(folder: Path, tracked: bool) -> dict[str, float]:
     """Returns the seconds of one fit by clock."""
     words = ["fit", str(DATA), "--horizon", "28", "--out", "model"]
-    for setting in f"fit.steps={STEPS}":
-        words += ["--set", setting]
+    words += ["--set", f"fit.steps={STEPS}"]
     words += ["--set", f"tracking.enabled={str(tracked).lower()}"]
     shutil.rmtree(folder / "model", ignore_errors=True)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
