@@ -34,10 +34,16 @@ def check(
     """
     from forecaster.panel.audit import check_panel
     from forecaster.panel.build import open_panel
+    from forecaster.panel.findings import worst_first
+    from forecaster.windows.cleaning import outliers_found
 
     reading = config_from(None, horizon, data_options).data
     panel = open_panel(data, reading, covariates=covariates, future=future)
-    return TableCheck(check_panel(panel, horizon), panel)
+    found = check_panel(panel, horizon)
+    if panel.schema.label is None:
+        season = panel.calendar.season_length
+        found += outliers_found(panel, panel.indptr[1:], season)
+    return TableCheck(worst_first(found), panel)
 
 
 class TableCheck(list["Finding"]):

@@ -95,7 +95,7 @@ def fit_panel(
     with context.reporter.stage("learning effects"):
         effects = learn_effects(panel.until(split.split))
     with training_ranks(panel, plan, context) as (plan, context):
-        trainings = Trainings(panel, effects, plan, context, start)
+        trainings = Trainings(panel, effects, plan, split, context, start)
         plan = trainings.settled(plan, split)
         members = trainings.members(plan, split)
         networks = [member.network for member in members]

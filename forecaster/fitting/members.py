@@ -32,7 +32,8 @@ from forecaster.model.experts import Experts
 from forecaster.model.network import Network
 from forecaster.model.transfer import merge
 from forecaster.panel.panel import Panel
-from forecaster.windows.effects import Effects, without_effects
+from forecaster.windows.cleaning import training_panel
+from forecaster.windows.effects import Effects
 from forecaster.windows.split import Split, split_panel
 from forecaster.windows.store import WindowStore, training_store
 
@@ -75,11 +76,13 @@ class Trainings:
         panel: Panel,
         effects: Effects | None,
         plan: Plan,
+        split: Split,
         context: TrainingContext,
         start: Artifact | None,
     ):
         self._begun = time.monotonic()
         self._plan, self._context, self._start = plan, context, start
+        self._end = split.end
         self.take(panel, effects)
         self._announced = False
         self._solved: tuple[Split, Experts] | None = None
@@ -89,8 +92,8 @@ class Trainings:
         """That they were tuned for; 0 = as shipped, or as the start had them."""
 
     def take(self, panel: Panel, effects: Effects | None) -> None:
-        """Trains from now on on what effects leave of a panel, with the same windows."""
-        self.panel = without_effects(panel, effects)
+        """Trains from now on on what effects and outliers leave of a panel, with the same windows."""
+        self.panel = training_panel(panel, self._plan, self._end, effects)
         self.store: WindowStore = training_store(self.panel, self._plan, effects)
         self._context = replace(self._context, effects=effects)
 

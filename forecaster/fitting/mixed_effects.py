@@ -18,7 +18,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from forecaster.fitting.regression import NOTHING, Solution, Unit, deviations, fitted, solve
-from forecaster.panel.arrays import Bools, Floats, Ints, text_hashes
+from forecaster.model.channels import few_categories
+from forecaster.panel.arrays import Bools, Codes, Floats, Ints, text_hashes
 from forecaster.panel.panel import Panel
 from forecaster.windows.effect_columns import (
     Term,
@@ -27,7 +28,7 @@ from forecaster.windows.effect_columns import (
     period_terms,
     readings,
 )
-from forecaster.windows.effects import Effects, alike, dated
+from forecaster.windows.effects import Effects, alike, dated, of_statics
 from forecaster.windows.index import even_draw
 
 Scale = Literal["sum", "factor", "count"]
@@ -90,6 +91,10 @@ def learn_effects(panel: Panel) -> Effects | None:
     series, channels = panel.n_series, panel.n_channels
     own, determined, deviation = np.full((3, series, channels, len(group)), np.nan)
     shared, multiplies = np.zeros((channels, len(group))), np.zeros(channels, bool)
+    expected = np.zeros_like(own)
+    values = panel.values[:, :channels]
+    seen = np.stack([(~np.isnan(values[a:b])).sum(axis=0) for a, b in pairwise(panel.indptr)])
+    of_static = np.zeros((channels, *_sizes_of_statics(panel.static_codes), len(group)))
     shown = np.zeros(len(terms), bool)
     # Series of a channel lean on each other; of a single series its channels do.
     tables = [[*range(channels)]] if series == 1 else [[channel] for channel in range(channels)]
@@ -113,27 +118,34 @@ def learn_effects(panel: Panel) -> Effects | None:
         _put(determined, some, found.determined)
         _put(deviation, some, found.uncertainty(reading) * learned.scale)
         others = [units[number] for number in np.setdiff1d(np.arange(len(units)), drawn)]
-        for start in range(0, len(others), _BLOCK):
-            some = others[start : start + _BLOCK]
-            parts = _own(_cells(panel, terms, some), group, learned, reading)
-            for whole, part in zip((own, determined, deviation), parts, strict=True):
-                _put(whole, some, part)
+        wholes = own, determined, deviation
+        _put_own(wholes, panel, terms, others, group, learned, reading)
         these = tuple(np.transpose(units))
         shared[table] = np.median(own[these], axis=0)
+        expected[:, table] = shared[table]
         multiplies[table] = learned.kind != "sum"
-    # A series without two values has what the table has.
-    own, determined = np.where(np.isnan(own), shared, own), np.nan_to_num(determined)
+        apart, known = (np.nan_to_num(part[:, table]) for part in (own - shared, determined))
+        known = known * seen[:, table, None]
+        of_static[table], within = _of_static(panel.static_codes, apart, known, group)
+        if of_static[table].any():
+            # Series lean on those alike by their statics, from which they differ less.
+            variance = found.own_variance * within
+            closer = replace(learned, solution=replace(found, own_variance=variance))
+            expected[:, table] += of_statics(of_static[table], panel.static_codes)
+            _put_own(wholes, panel, terms, units, group, closer, reading, expected)
+    # A series without two values has what those alike have.
+    own = np.where(np.isnan(own), expected, own)
+    determined = np.nan_to_num(determined)
     kept = shown[group]
     if not kept.any():
         return None
-    values = panel.values[:, :channels]
-    seen = np.stack([(~np.isnan(values[a:b])).sum(axis=0) for a, b in pairwise(panel.indptr)])
     of_covariates = group < len(declared)
     return Effects(
         terms=tuple(term for term, there in zip(terms, shown, strict=True) if there),
         hashes=text_hashes(panel.series_names),
         own=own[..., kept],
         shared=shared[:, kept],
+        of_static=of_static[..., kept],
         deviation=deviation[..., kept],
         determined=np.stack(
             [
@@ -144,7 +156,57 @@ def learn_effects(panel: Panel) -> Effects | None:
         ),
         multiplies=multiplies,
         center=np.zeros((series, channels, 2)),
+        calendar_ratio=np.ones(channels),
     ).centered(panel)
+
+
+def _sizes_of_statics(codes: Codes) -> tuple[int, int]:
+    """Returns how many statics there are, and how many codes at most, the unknown one too."""
+    return codes.shape[1], 1 + max(_few_codes(codes), default=0)
+
+
+def _few_codes(codes: Codes) -> tuple[int, ...]:
+    return few_categories(tuple(codes.max(axis=0, initial=0).tolist()))
+
+
+def _of_static(codes: Codes, own: Floats, known: Floats, group: Ints) -> tuple[Floats, Floats]:
+    """Returns the mean coefficients of series by code of each static, one static after the other.
+
+    Of n series of a code, in each group of columns:
+
+        kept = between / (between + within / n)     variances of means of codes and of series, but for chance
+
+    Args:
+        codes: [S, J]; less than 1 = unknown.
+        own: [S, C, K] distances from those of the table.
+        known: [S, C, K] rows of a series that fit each, its weight.
+        group: [K] number of each column's term.
+
+    Returns:
+        [C, J, M, K], and [G] the share of the variance of a group that is left.
+    """
+    found = np.zeros((own.shape[1], *_sizes_of_statics(codes), len(group)))
+    left = own.copy()
+    for static, size in enumerate(_few_codes(codes)):
+        is_code = (codes[:, static] == np.arange(1, size + 1)[:, None]) * 1.0  # [M, S]
+        weight = np.einsum("ms,sck->mck", is_code, known)
+        mean = np.einsum("ms,sck->mck", is_code, known * left) / np.maximum(weight, _TINY)
+        rest = left - np.einsum("ms,mck->sck", is_code, mean)
+        within = _by_term(known * rest**2, group) / np.maximum(_by_term(known, group), _TINY)
+        chance = within / is_code.sum(axis=1).clip(min=1)[:, None]  # [M, G]
+        squares = np.stack([_by_term(one[None] ** 2, group) for one in mean])
+        squares = squares / (own.shape[1] * np.bincount(group))
+        between = (squares - chance).mean(axis=0).clip(min=0) if size else np.zeros_like(within)
+        kept = between / np.maximum(between + chance, _TINY**2)
+        found[:, static, 1 : size + 1] = np.moveaxis(mean * kept[:, None, group], 0, 1)
+        left = left - of_statics(found[:, static, None], codes[:, static, None])
+    whole, rest = (_by_term(known * part**2, group) for part in (own, left))
+    return found, np.where(whole > 0, rest / np.maximum(whole, _TINY**2), 1.0)
+
+
+def _by_term(cells: Floats, group: Ints) -> Floats:
+    """[S, C, K] → [G] sums."""
+    return np.bincount(group, cells.sum(axis=(0, 1))).astype(np.float64)
 
 
 def _calendar_terms(panel: Panel, declared: Sequence[Term]) -> list[Term]:
@@ -161,6 +223,25 @@ def _of_one_design(panel: Panel, declared: Sequence[Term]) -> bool:
     series, *_ = next(alike(panel))
     same_dates = series == slice(0, panel.n_series)
     return same_dates and not declared and not np.isnan(panel.values[:, : panel.n_channels]).any()
+
+
+def _put_own(
+    wholes: tuple[Floats, Floats, Floats],
+    panel: Panel,
+    terms: Sequence[Term],
+    units: Sequence[tuple[int, int]],
+    group: Ints,
+    learned: _Learned,
+    reading: Floats,
+    expected: Floats | None = None,
+) -> None:
+    """Puts what `_own` returns of units into [S, C, K]; `expected`: [S, C, K] of those alike."""
+    for start in range(0, len(units), _BLOCK):
+        some = units[start : start + _BLOCK]
+        alike_ones = None if expected is None else np.stack([expected[unit] for unit in some])
+        parts = _own(_cells(panel, terms, some), group, learned, reading, alike_ones)
+        for whole, part in zip(wholes, parts, strict=True):
+            _put(whole, some, part)
 
 
 def _put(whole: Floats, units: Sequence[tuple[int, int]], rows: Floats) -> None:
@@ -288,10 +369,15 @@ def _reweighted(cells: Sequence[_Cells], units: Sequence[Unit], found: Solution)
 
 
 def _own(
-    cells: Sequence[_Cells], group: Ints, learned: _Learned, reading: Floats
+    cells: Sequence[_Cells],
+    group: Ints,
+    learned: _Learned,
+    reading: Floats,
+    expected: Floats | None,
 ) -> tuple[Floats, Floats, Floats]:
-    """Returns [U, K] coefficients of further units of a table, how much their rows determine them, and deviations.
+    """Returns [U, K] coefficients of units of a table, how much their rows determine them, and deviations.
 
+    `expected`: [U, K] data units, before a unit's own rows are read; None = those of the table.
     Groups in which the units of the table do not differ are those of the table. Deviations of readings are those
     of b and of d by themselves: a unit that takes back an error in b is known better than they say.
     """
@@ -301,15 +387,14 @@ def _own(
     deviation = np.tile(np.sqrt(np.maximum(variance, 0.0)), (len(cells), 1))
     determined = np.tile(found.of_table, (len(cells), 1))
     scale = np.array([_scale(one.y) if kind == "sum" else 1.0 for one in cells])[:, None]
+    mean = np.tile(found.shared, (len(cells), 1)) if expected is None else expected / scale
     differ = np.flatnonzero(found.own_variance[group] > NOTHING)
     if len(differ):
         # Of the same dates the same object, so that they share a design.
-        designs = {id(one.columns): one.columns for one in cells}
-        parts = {key: (columns[:, differ], columns @ found.shared) for key, columns in designs.items()}
+        parts = {id(one.columns): one.columns[:, differ] for one in cells}
         near = []
-        for one in cells:
-            columns, of_table = parts[id(one.columns)]
-            near.append(_Cells(one.y, columns, one.time, of_table))
+        for one, of_one in zip(cells, mean, strict=True):
+            near.append(_Cells(one.y, parts[id(one.columns)], one.time, one.columns @ of_one))
         alone = replace(
             found,
             shared=np.zeros(len(differ)),
@@ -319,7 +404,7 @@ def _own(
         alone = _deviations(near, group[differ], kind, alone)
         own[:, differ], determined[:, differ] = alone.own, alone.determined
         deviation = np.hypot(deviation, alone.uncertainty(reading[:, differ]))
-    return (found.shared + own) * scale, determined, deviation * scale
+    return (mean + own) * scale, determined, deviation * scale
 
 
 def _deviations(cells: Sequence[_Cells], group: Ints, kind: Scale, found: Solution) -> Solution:

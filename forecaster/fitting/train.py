@@ -29,7 +29,7 @@ from forecaster.model.hardware import cuda_count, spare_threads
 from forecaster.model.learner import KeepBest, Learner
 from forecaster.panel.store import open_store
 from forecaster.windows.batch import Batch
-from forecaster.windows.effects import without_effects
+from forecaster.windows.cleaning import training_panel
 from forecaster.windows.split import Split
 from forecaster.windows.store import WindowStore, training_store
 from forecaster.windows.streams import TrainingStream, WindowSequence
@@ -141,7 +141,7 @@ def train_rank(parent: Parent) -> None:
     with spare_threads(distributed.devices), process_group(distributed):
         while True:
             learner, split, config, saves, effects = parent.receive()
-            store = training_store(without_effects(panel, effects), config, effects)
+            store = training_store(training_panel(panel, config, split.end, effects), config, effects)
             own = TrainingContext(distributed=distributed, checkpoints=files if saves else None)
             train(learner, store, split, config, own)
 

@@ -12,7 +12,8 @@ from forecaster.forecast.runner import BLOCK
 from forecaster.forecast.window import ForecastWindow, locate_leads, unknown_cells
 from forecaster.panel.audit import check_panel
 from forecaster.panel.findings import Finding, listing, refuse_errors, worst_first
-from forecaster.panel.panel import Only, Panel
+from forecaster.panel.panel import NO_TIME, Only, Panel
+from forecaster.windows.cleaning import outliers_found
 
 
 def audited(
@@ -33,6 +34,10 @@ def audited(
         ]
     refuse_errors(findings)
     findings += _check_known(panel, artifact, window)
+    own = window.cutoffs(panel)
+    end = np.where(own == NO_TIME, panel.indptr[1:], panel.rows_until(own))
+    pool = artifact.plan.model.pool
+    findings += outliers_found(panel, end, pool.seasons[0], artifact.effects, pool.history_length)
     # Without times rows are numbered from the end of each table: nothing can be compared.
     cutoff, seen, text = window.cutoff, artifact.trained_until, panel.calendar.text
     if cutoff is not None and cutoff < seen and panel.schema.time is not None:

@@ -50,7 +50,7 @@ _MASKS = {
     "known_observed": "known",
     "history_observed": "history",
 }
-_DTYPES = {"multiplies": torch.bool, "inflation": torch.float32}
+_DTYPES = {"multiplies": torch.bool, "error_ratios": torch.float32}
 _TOLERANCE = 1e-4  # of the window's scale, or of the reach of its forecast
 _APART = 1e-3  # of a probability: a result on a threshold of random kernels counts or not
 
@@ -108,7 +108,7 @@ class OnnxGraph(nn.Module):
                 cells = torch.rand(size, generator=random)
             elif name == "multiplies":
                 cells = torch.tensor([[bool(one) for one in self.multiplies]]).expand(size)
-            elif name == "inflation":
+            elif name == "error_ratios":
                 cells = torch.ones(size)
             elif name in ("effect", "calendar"):
                 cells = 0.1 * torch.randn(size, generator=random, dtype=torch.float64)
@@ -250,7 +250,7 @@ def _effect_sizes(artifact: Artifact[Any]) -> dict[str, tuple[int, ...]]:
         "effect": (sizes["effect"], channels),
         "multiplies": (sizes["multiplies"],),
         "calendar": (sizes["calendar"], channels),
-        "inflation": (sizes["multiplies"], 2),
+        "error_ratios": (sizes["multiplies"], 3),
     }
 
 

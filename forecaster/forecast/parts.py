@@ -231,8 +231,9 @@ def digest_of(artifact: Artifact[Any]) -> str:
     made_of = {name: settings[name] for name in ("model", "target")}
     ensemble, effects = artifact.ensemble, artifact.effects
     if effects is not None:
-        for part in (effects.hashes, effects.own, effects.shared, effects.determined, effects.center):
-            digest.update(np.ascontiguousarray(part).tobytes())
+        for part in vars(effects).values():
+            if isinstance(part, np.ndarray):
+                digest.update(np.ascontiguousarray(part).tobytes())
         columns |= {"terms": [asdict(term) for term in effects.terms]}
     of_ensemble = [getattr(ensemble, name, None) for name in ("weights", "tail_factor")]
     content = (of_ensemble, asdict(artifact.shape), made_of, columns)

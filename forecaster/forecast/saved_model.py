@@ -19,7 +19,7 @@ import math
 import reprlib
 import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -223,6 +223,8 @@ class _ErrorsFile(_SeriesFile):
 
 class _EffectsFile(_SeriesFile):
     terms: tuple[Term, ...]
+    codes: Annotated[int, Field(ge=1, le=_MOST_TERM)]
+    """Of a static with coefficients at most, that of an unknown one too."""
 
 
 class _Parent(_Stored):
@@ -370,10 +372,11 @@ def _load_errors(folder: Path, stored: _ErrorsFile, shape: Shape) -> ErrorLevels
 
 
 def _write_effects(folder: Path, effects: Effects) -> dict[str, Any]:
-    names = ("hashes", "own", "shared", "deviation", "determined", "multiplies", "center")
+    names = [field.name for field in fields(effects) if field.name != "terms"]
     tensors = {name: torch.from_numpy(np.asarray(getattr(effects, name))) for name in names}
     terms = [asdict(term) for term in effects.terms]
-    return _write_tensors(folder, _EFFECTS, tensors) | {"terms": terms, "count": len(effects.hashes)}
+    sizes = {"count": len(effects.hashes), "codes": effects.of_static.shape[2]}
+    return _write_tensors(folder, _EFFECTS, tensors) | {"terms": terms} | sizes
 
 
 def _load_effects(folder: Path, stored: _EffectsFile, schema: Schema) -> Effects:
@@ -394,10 +397,15 @@ def _load_effects(folder: Path, stored: _EffectsFile, schema: Schema) -> Effects
         "hashes": ((series,), torch.int64),
         "own": ((series, channels, every), torch.float64),
         "shared": ((channels, every), torch.float64),
+        "of_static": (
+            (channels, len(schema.static_category), stored.codes, every),
+            torch.float64,
+        ),
         "deviation": ((series, channels, every), torch.float64),
         "determined": ((series, channels, 2), torch.float64),
         "multiplies": ((channels,), torch.bool),
         "center": ((series, channels, 2), torch.float64),
+        "calendar_ratio": ((channels,), torch.float64),
     }
     arrays = _load_arrays(folder, stored, expected)
     # These are NaN where a series had no rows.

@@ -249,8 +249,8 @@ class Experts(nn.Module):
         truth, known = self._truth(history, shifts)
         truth = torch.where(known, truth, 0.0)  # NaN times 0 is NaN
         missed = (earlier - truth) * known  # [E, R, J, L]
-        if inputs.inflation.shape[1]:
-            inflation = inputs.inflation[..., 0 if has_calendar else 1]
+        if inputs.error_ratios.shape[1]:
+            inflation = inputs.error_ratios[..., 0 if has_calendar else 1]
             missed = missed * inflation.flatten()[:, None, None]
         of_position = [self._scored.index(lead) for lead in self._positions]
         widths = phase_widths(history.filled, history.length, self.season, self.memory)  # [R, S]
@@ -440,9 +440,11 @@ class Experts(nn.Module):
         self, inputs: Inputs, length: Int[Tensor, " R"], has_calendar: bool
     ) -> Bool[Tensor, "R E"]:
         """Whether the history of a row suffices for an expert; all experts where it suffices for none."""
-        least = dict.fromkeys(SEASONAL, self.season) | dict.fromkeys(SECOND, self.second)
+        # Of what the calendar leaves a season or two say nothing more.
+        seasons = 1 if has_calendar else 3
+        least = dict.fromkeys(SEASONAL, seasons * self.season) | dict.fromkeys(SECOND, self.second)
         least |= {"growing_season": 3 * self.season, "tsb": 1}
-        least["seasonal_drift"] = 2 * self.season
+        least["seasonal_drift"] = max(2, seasons) * self.season
         least["autoregression"] = self.season + max(self.season, 2 * ORDER)
         least["profile"] = self.second + LEVEL_SEASONS * self.season
         steps = [least.get(name, 0) for name in self.names]

@@ -25,7 +25,7 @@ from forecaster.config import Expert, ModelPlan
 from forecaster.model.attention import KeyValueCache, Memory
 from forecaster.model.channels import keep_channels, repeat_paths
 from forecaster.model.embedding import Embedding, Shape, previous_values
-from forecaster.model.experts import FEW, Experts, Pool
+from forecaster.model.experts import CUTOFFS, FEW, Experts, Pool
 from forecaster.model.heads import QuantileHead, make_head
 from forecaster.model.layers import DecoderLayer, EncoderLayer
 from forecaster.model.sampling import NUM_SAMPLES, Prediction, prediction_from_paths, uniforms
@@ -236,15 +236,19 @@ class Network(Trainable):
     def weight_of_remainder(
         self, inputs: Inputs, found: OfExperts, remainder: OfExperts
     ) -> Float[Tensor, "B C"]:
-        """Returns how much of the forecast is that of the remainder, by errors e at n earlier cutoffs.
+        """Returns how much of the forecast is that of the remainder, by errors e at n of four earlier cutoffs.
 
-            weight = 1 / (1 + (e of the remainder / e)^(4 · n/(n + 1)))
+            weight = 1 / (1 + (e of the remainder / e)^(4 · n/(n + 1)) · ratio^(4 · (1 − n/4)/(n + 1)))
 
-        Of a series without history 0: the profile of the others has its calendar.
+        Where few are known the ratio of the table counts in their place. Of a series without history 0: the
+        profile of the others has its calendar.
         """
         assert self.experts is not None
         worse = (remainder.error + _TINY) / (found.error + _TINY)
-        weight = 1 / (1 + worse ** (_SHARPNESS * found.trust))
+        of_table = inputs.error_ratios[..., 2].to(worse.dtype)
+        doubt = 1 - found.trust  # 1/(n + 1)
+        unknown = (1 - (1 / doubt - 1) / CUTOFFS) * doubt
+        weight = 1 / (1 + worse ** (_SHARPNESS * found.trust) * of_table ** (_SHARPNESS * unknown))
         return torch.where(self.experts.cold(inputs), 0.0, weight)
 
     def _sampled(self, inputs: Inputs, key: Tensor | None, paths: int) -> Prediction:

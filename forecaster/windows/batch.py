@@ -64,9 +64,9 @@ class Inputs:
     none."""
     calendar: Tensor
     """[B, T + H, C] effect of the calendar from the first step of `history` on. T + H = 0: there is none."""
-    inflation: Tensor
-    """[B, C, 2] errors of new rows over those of rows that effects have seen: those of covariates, and all.
-    C = 0: there are none."""
+    error_ratios: Tensor
+    """[B, C, 3] errors of new rows over those of rows that effects have seen: those of covariates, and all; errors
+    of what the calendar leaves over those of the targets, in the table. C = 0: there are none."""
 
     def to(self, device: torch.device | str) -> Inputs:
         return Inputs(*(getattr(self, field.name).to(device) for field in fields(self)))
@@ -117,7 +117,7 @@ def no_effects(windows: int, channels: int) -> dict[str, Tensor]:
         "effect": torch.zeros(windows, 0, channels, dtype=torch.float64),
         "multiplies": torch.zeros(windows, 0, dtype=torch.bool),
         "calendar": torch.zeros(windows, 0, channels, dtype=torch.float64),
-        "inflation": torch.zeros(windows, 0, 2),
+        "error_ratios": torch.zeros(windows, 0, 3),
     }
 
 

@@ -17,7 +17,7 @@ from functools import cached_property
 
 import numpy as np
 
-from forecaster.panel.arrays import Bools, Floats, Ints, empty_beside, text_hashes
+from forecaster.panel.arrays import Bools, Codes, Floats, Ints, empty_beside, text_hashes
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.panel import Panel
 from forecaster.windows.effect_columns import Dates, Term, readings
@@ -25,6 +25,7 @@ from forecaster.windows.effect_columns import Dates, Term, readings
 LARGEST = 20.0
 """A logarithm of a factor."""
 _MOST_DETERMINED = 0.8
+_TINY = 1e-6
 _MOST_CELLS = 1 << 20  # of series of the same dates at a time
 
 
@@ -40,6 +41,8 @@ class Effects:
     """[S, C, K] data units, or logarithms of factors."""
     shared: Floats
     """[C, K] of any other series."""
+    of_static: Floats
+    """[C, J, M, K] what is added to those of other series by code of static J; 0 of an unknown one."""
     deviation: Floats
     """[S, C, K] standard deviations of what is read off `own` (see `readings`), in its units; NaN = no rows."""
     determined: Floats
@@ -48,6 +51,8 @@ class Effects:
     """[C] whether effects are factors."""
     center: Floats
     """[S, C, 2] mean effect of numbers, and of the calendar, in each series; NaN = it had no rows."""
+    calendar_ratio: Floats
+    """[C] mean change from row to row of what the calendar leaves, over that of the targets."""
 
     @property
     def declared(self) -> tuple[Term, ...]:
@@ -87,18 +92,24 @@ class Effects:
         if place >= 0 and not np.isnan(deviation[place]).any():
             return met, reading @ own[place], deviation[place]
         between = (own @ reading.T).std(axis=0)
-        return met, reading @ self.shared[channel], np.hypot(between, np.nanmedian(deviation, axis=0))
+        return (
+            met,
+            reading @ self._every(panel)[0, channel],
+            np.hypot(between, np.nanmedian(deviation, axis=0)),
+        )
 
-    def inflation(self, panel: Panel) -> Floats:
-        """Returns [series, C, 2] errors of new rows over those of rows that coefficients have seen.
+    def error_ratios(self, panel: Panel) -> Floats:
+        """Returns [series, C, 3] errors of new rows over those of rows that were seen, and `calendar_ratio`.
 
-        inflation = √((1 + p) / (1 − p)),   p the share of the rows that coefficients fit by themselves
+        ratio = √((1 + p) / (1 − p)),   p the share of the rows that coefficients fit by themselves
         """
         share = np.zeros((panel.n_series, *self.determined.shape[1:]))
         places = self.places(panel)
         share[places >= 0] = self.determined[places[places >= 0]]
         share = share.clip(0.0, _MOST_DETERMINED)
-        return np.sqrt((1 + share) / (1 - share))
+        seen = np.sqrt((1 + share) / (1 - share))
+        of_table = np.broadcast_to(self.calendar_ratio[:, None], (len(seen), len(self.multiplies), 1))
+        return np.concatenate([seen, of_table], axis=2)
 
     def of(self, panel: Panel, without: str | None = None) -> Floats:
         """Returns [row, C] the effect of covariates at each row: data units, or logarithms of factors.
@@ -126,13 +137,21 @@ class Effects:
         return effect
 
     def centered(self, panel: Panel) -> Effects:
-        """Returns the same, with the mean effects in each series of the panel that was learned from."""
+        """Returns the same, with the mean effects and the changes in the panel that was learned from."""
         center = np.full((panel.n_series, len(self.multiplies), 2), np.nan)
         for place, _, numbers, _ in self._parts(panel, None):
             center[place, :, 0] = numbers.mean(axis=0)
-        for places, _, of_series in self._calendar_parts(panel):
+        changes = np.zeros((2, len(self.multiplies)))
+        for places, rows, of_series in self._calendar_parts(panel):
             center[places, :, 1] = of_series.mean(axis=1)
-        return replace(self, center=center)
+            values = panel.values[rows, : len(self.multiplies)].reshape(of_series.shape)
+            factor = np.exp(-np.where(self.multiplies, of_series, 0.0))
+            left = values * factor - np.where(self.multiplies, 0.0, of_series)
+            for place, part in enumerate((left, values)):
+                changes[place] += np.nansum(np.abs(np.diff(part, axis=1)), axis=(0, 1))
+        left, whole = changes
+        ratio = np.where(whole > 0, left / np.maximum(whole, _TINY), 1.0)
+        return replace(self, center=center, calendar_ratio=ratio.clip(_TINY, 1.0))
 
     def _center(self, place: int, part: int) -> Floats:
         return self.center[place, :, part] if place >= 0 else np.full(len(self.multiplies), np.nan)
@@ -141,11 +160,16 @@ class Effects:
         most = np.where(self.multiplies, LARGEST, np.inf)
         return effect.clip(-most, most)
 
+    def _every(self, panel: Panel) -> Floats:
+        """[series, C, K] of each series of a panel."""
+        places = self.places(panel)
+        others = self.shared + of_statics(self.of_static, panel.static_codes)
+        return np.where(places[:, None, None] < 0, others, self.own[places])
+
     def _coefficients(self, panel: Panel) -> tuple[list[Floats], list[Floats]]:
-        """Of each term [S + 1, C, k]: those of covariates, and those of the calendar; the last are shared."""
+        """Of each term [series, C, k]: those of covariates, and those of the calendar."""
         ends = np.cumsum([term.size(panel.calendar) for term in self.terms])
-        every = np.concatenate([self.own, self.shared[None]])
-        parts = np.split(every, ends[:-1], axis=2)
+        parts = np.split(self._every(panel), ends[:-1], axis=2)
         declared = len(self.declared)
         return parts[:declared], parts[declared:]
 
@@ -164,7 +188,7 @@ class Effects:
                 columns = term.columns(panel, rows, clock)
                 of_kind = numbers if term.kind in ("number", "bent") else others
                 # Not by BLAS, whose rounding depends on the number of rows.
-                of_kind += np.einsum("nk,ck->nc", columns, part[place])
+                of_kind += np.einsum("nk,ck->nc", columns, part[number])
             yield place, rows, numbers, others
 
     def _calendar_parts(self, panel: Panel) -> Iterator[tuple[Ints, slice, Floats]]:
@@ -176,7 +200,7 @@ class Effects:
         for series, rows, clock in alike(panel):
             some = places[series]
             pairs = zip(self.calendar, coefficients, strict=True)
-            total = sum(term.at_dates(clock, part[some]) for term, part in pairs)  # [s, C, n]
+            total = sum(term.at_dates(clock, part[series]) for term, part in pairs)  # [s, C, n]
             yield some, rows, np.moveaxis(np.asarray(total), 2, 1)
 
     def removed(self, panel: Panel, effect: Floats) -> Panel:
@@ -198,11 +222,22 @@ class Effects:
             terms=self.calendar,
             own=self.own[..., -count:],
             shared=self.shared[..., -count:],
+            of_static=self.of_static[..., -count:],
             deviation=self.deviation[..., -count:],
             determined=np.stack(
                 [np.zeros_like(self.determined[..., 1]), self.determined[..., 1]], axis=2
             ),
         )
+
+
+def of_statics(of_static: Floats, codes: Codes) -> Floats:
+    """Returns [series, C, K] what statics add to the coefficients of series, by their codes [series, J]."""
+    total = np.zeros((len(codes), len(of_static), of_static.shape[3]))
+    for static, own in enumerate(np.moveaxis(of_static, 1, 0)):  # [C, M, K]
+        code = codes[:, static]
+        known = np.where((code > 0) & (code < own.shape[1]), code, 0)
+        total += np.moveaxis(own[:, known], 0, 1)
+    return total
 
 
 def without_effects(panel: Panel, effects: Effects | None) -> Panel:

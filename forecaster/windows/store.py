@@ -15,7 +15,7 @@ arithmetic takes 0.95 µs and a DataLoader over single windows 8 µs and more.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,9 @@ from torch import Tensor
 
 from forecaster.config import ModelPlan, Plan
 from forecaster.panel.arrays import blocks, empty_beside, owners
+from forecaster.panel.outliers import cleaned
 from forecaster.panel.panel import MISSING, Panel
-from forecaster.windows.batch import Batch, Inputs, no_effects
+from forecaster.windows.batch import Batch, Inputs, no_effects, parts_of_effect
 from forecaster.windows.effects import Effects
 from forecaster.windows.index import Int64
 
@@ -70,7 +71,7 @@ class WindowStore:
         self._calendar: Tensor | None = None
         if effects is not None:
             self._multiplies = torch.from_numpy(effects.multiplies)
-            self._inflation = torch.from_numpy(effects.inflation(panel)).float()
+            self._error_ratios = torch.from_numpy(effects.error_ratios(panel)).float()
             if effects.declared:
                 effect = effects.of(panel)
                 self._effect = _at_least(effect, horizon)
@@ -80,7 +81,7 @@ class WindowStore:
         self._has_effects = effects is not None
         self.context_length, self.horizon = plan.context_length, horizon
         self._width, self._history = plan.context_length + horizon, plan.pool.history_length
-        self._schema = panel.schema
+        self._schema, self._season = panel.schema, plan.pool.seasons[0]
         self._channels = panel.n_channels
         self._begin = torch.from_numpy(panel.indptr[:-1].copy())
         self._end = torch.from_numpy(panel.indptr[1:].copy())
@@ -113,7 +114,8 @@ class WindowStore:
         Args:
             leads: known covariates that are missing after so many leads have the value of the last of these.
             history: False = NaN in its place, as networks are trained without experts; but the true one
-                where some context may be constant or empty, for its scale is that of the history.
+                where some context may be constant or empty, for its scale is that of the history. Without it
+                a window keeps its outliers: what is learned from was rid of them before.
         """
         length = self.context_length
         which, at = torch.from_numpy(series), torch.from_numpy(cutoff)
@@ -169,6 +171,8 @@ class WindowStore:
             drivers=self._drivers_of(which, at),
             **self._effects_of(which, channel, at, history),
         )
+        if history and self._schema.label is None:
+            inputs = without_outliers(inputs, self._season)
         truth = targets[:, length:] if self._schema.label is None else codes[:, :length, -1]
         return Batch(inputs, truth, which, at, self._time[at, 0])
 
@@ -236,7 +240,7 @@ class WindowStore:
         if channel is not None:
             places = torch.from_numpy(channel)[:, None]
         found["multiplies"] = self._multiplies[places]
-        found["inflation"] = self._inflation[which[:, None], places]
+        found["error_ratios"] = self._error_ratios[which[:, None], places]
         if self._effect is not None:
             effect = _windows(self._effect, self.horizon).index_select(0, at + 1)  # [B, H, C]
             found["effect"] = _of_channels(effect, places)
@@ -289,6 +293,28 @@ def training_store(panel: Panel, plan: Plan, effects: Effects | None = None) -> 
     """Returns the store that a network of a plan is trained on: of what effects of covariates leave."""
     of_calendar = None if effects is None else effects.of_remainder(panel.calendar)
     return WindowStore(panel, plan.model, plan.horizon, of_calendar)
+
+
+def without_outliers(inputs: Inputs, season: int) -> Inputs:
+    """Returns windows whose history is without outliers, and at its last level (`panel.outliers`).
+
+    What effects of the calendar explain is no outlier.
+    """
+    longer = max(inputs.history, inputs.context, key=lambda part: part.shape[1])
+    steps = longer.shape[1]
+    factor, shift = longer.new_ones(()), longer.new_zeros(())
+    if inputs.calendar.shape[1]:
+        before = inputs.calendar.shape[1] - inputs.horizon
+        calendar = inputs.calendar[:, before - steps : before]
+        factor, shift = parts_of_effect(calendar, inputs.multiplies)
+    remainder = longer / factor - shift
+    plain, changes = cleaned(remainder.transpose(1, 2).flatten(0, 1).numpy(), season)
+    if not changes:
+        return inputs
+    unfolded = torch.from_numpy(plain).unflatten(0, (len(longer), -1)).transpose(1, 2)
+    cells = torch.where(unfolded == remainder, longer, (unfolded + shift) * factor)
+    context, history = (cells[:, steps - part.shape[1] :] for part in (inputs.context, inputs.history))
+    return replace(inputs, context=context, history=history)
 
 
 def _of_channels(cells: Tensor, places: Tensor) -> Tensor:

@@ -98,7 +98,7 @@ def slow_window(panel, series, channel, cutoff, length=L, horizon=H, history=T):
         "effect": np.zeros((0, len(targets[0]))),
         "multiplies": np.zeros(0, bool),
         "calendar": np.zeros((0, len(targets[0]))),
-        "inflation": np.zeros((0, 2)),
+        "error_ratios": np.zeros((0, 3)),
         "target": targets[length:],
         "series": series,
         "cutoff": cutoff,

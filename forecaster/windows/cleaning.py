@@ -1,0 +1,137 @@
+"""A panel without outliers, its series at their last level; and findings on what is changed so.
+
+What effects explain is no outlier: they are taken out before, and put back after.
+
+Axes: S series · T step · C channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from forecaster.config import Plan
+from forecaster.errors import number_of
+from forecaster.panel.arrays import PART_CELLS, Floats, Ints, empty_beside
+from forecaster.panel.findings import Finding
+from forecaster.panel.outliers import Change, cleaned
+from forecaster.panel.panel import Panel
+from forecaster.windows.effects import Effects, without_effects
+
+_MOST_ROWS = 1 << 14
+"""Of a series, its last ones."""
+
+
+class _Block(NamedTuple):
+    """Changed histories of series of about the same length, in one channel."""
+
+    channel: int
+    rows: Ints
+    """[S, T] of the panel."""
+    values: Floats
+    """[S, T] what is changed, data units; NaN = as it was."""
+    changes: list[Change]
+
+
+def training_panel(panel: Panel, plan: Plan, end: int, effects: Effects | None) -> Panel:
+    """Returns what is learned from: no effects of covariates, and no outliers up to a time."""
+    panel = without_effects(panel, effects)
+    values = None
+    for block in _cleaned(
+        panel, panel.rows_until(end), plan.model.pool.seasons[0], effects, _MOST_ROWS
+    ):
+        if values is None:
+            values = empty_beside(panel.values, panel.values.shape, np.float64)
+            values[:] = panel.values
+        changed = ~np.isnan(block.values)
+        values[block.rows[changed], block.channel] = block.values[changed]
+    return panel if values is None else replace(panel, values=values)
+
+
+def outliers_found(
+    panel: Panel, end: Ints, season: int, effects: Effects | None = None, most: int = _MOST_ROWS
+) -> list[Finding]:
+    """Returns findings on the outliers and level shifts of histories.
+
+    Args:
+        panel: any panel.
+        end: [series] the row after the last of each history.
+        season: steps; 1 = none.
+        effects: of a model; None: what they would explain is an outlier, too.
+        most: rows of a history.
+    """
+    panel = without_effects(panel, effects)
+    blocks = [*_cleaned(panel, end, season, None, most)]
+    if blocks and effects is not None and effects.calendar:
+        # They only explain: it is enough to read them where there is something to explain.
+        rows = [block.rows[one.series, -1] for block in blocks for one in block.changes]
+        some = np.unique(np.searchsorted(panel.indptr, rows, side="right") - 1)
+        left = end[some] - panel.indptr[some]
+        panel = panel.some(some)
+        blocks = [*_cleaned(panel, panel.indptr[:-1] + left, season, effects, most)]
+    found = [(block, one) for block in blocks for one in block.changes]
+    shifts = [pair for pair in found if pair[1].is_shift]
+    outliers = [pair for pair in found if not pair[1].is_shift]
+    findings = list[Finding]()
+    if outliers:
+        count = sum(one.last - one.first for _, one in outliers)
+        text = f"far from the values around, and left out of histories: {number_of(count, 'outlier')}"
+        advice = "correct them, or declare the covariate or the holidays that explain them"
+        findings.append(_finding(panel, "outlier", text, advice, outliers))
+    if shifts:
+        text = f"histories are moved to the level after {number_of(len(shifts), 'level shift')}"
+        advice = "if the unit changed, bring all rows to one unit"
+        findings.append(_finding(panel, "level-shift", text, advice, shifts))
+    return findings
+
+
+def _finding(
+    panel: Panel, rule: str, text: str, advice: str, found: Sequence[tuple[_Block, Change]]
+) -> Finding:
+    """Returns a finding whose place is the first row that is changed, with its value and the level before."""
+    block, change = min(found, key=lambda pair: pair[0].rows[pair[1].series, pair[1].first])
+    row = int(block.rows[change.series, change.first])
+    series = int(np.searchsorted(panel.indptr, row, side="right")) - 1
+    value, level = change.value, change.level
+    if not change.is_shift:  # with the effects of the calendar
+        value, level = panel.values[row, block.channel], block.values[change.series, change.first]
+    where = f"{panel.calendar.text(int(panel.time[row]))}: {value:,.6g} after a level of {level:,.6g}"
+    return Finding("note", rule, text, advice, panel.series_names[series], where, len(found))
+
+
+def _cleaned(
+    panel: Panel, end: Ints, season: int, effects: Effects | None, most: int
+) -> Iterator[_Block]:
+    """Yields the changed histories before some rows [series]."""
+    calendar = None if effects is None else effects.of_remainder(panel.calendar)
+    effect = None if calendar is None else calendar.of_calendar(panel)
+    for rows in _blocks(panel.indptr, end, most):
+        seen = rows >= 0
+        places = np.where(seen, rows, 0)
+        for channel in range(panel.n_channels):
+            cells = np.where(seen, panel.values[places, channel], np.nan)
+            factor, shift = np.ones(()), np.zeros(())
+            if calendar is not None and effect is not None:
+                of_cells = effect[places, channel]
+                multiplies = bool(calendar.multiplies[channel])
+                factor, shift = (np.exp(of_cells), shift) if multiplies else (factor, of_cells)
+            remainder = cells / factor - shift
+            plain, changes = cleaned(remainder, season)
+            if changes:
+                values = np.where(plain == remainder, np.nan, (plain + shift) * factor)
+                yield _Block(channel, rows, values, changes)
+
+
+def _blocks(indptr: Ints, end: Ints, most: int) -> Iterator[Ints]:
+    """Yields the last rows [S, T] of series of about the same length; −1 before the first."""
+    count = np.minimum(end - indptr[:-1], most)
+    order = np.argsort(-count, kind="stable")
+    order = order[count[order] > 0]
+    while len(order):
+        longest = int(count[order[0]])
+        some, order = np.split(order, [max(1, PART_CELLS // longest)])
+        rows = end[some, None] - np.arange(longest, 0, -1)
+        yield np.where(rows >= indptr[some, None], rows, -1)
