@@ -31,6 +31,10 @@ settings.load_profile("house")
 # A runner in the background hands an ignored Ctrl-C down; tests press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# The threads of numpy's products spin while they wait: those of two processes on two cores hold each other up.
+# Processes that this one starts read it.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # Before anything imports the model: every axis name in its signatures holds, or a test fails. Checked
 # where `pytest_runtest_setup` says so: a fit takes half as long again with it.
 jaxtyping.install_import_hook("forecaster.model", "beartype.beartype")
@@ -39,6 +43,8 @@ torch.set_num_threads(1)
 
 from forecaster.cli import main  # noqa: E402
 from forecaster.config import Config, DataConfig, ExpertPlan, Plan  # noqa: E402
+from forecaster.fitting.experts import tuning  # noqa: E402
+from forecaster.forecast import error_levels, paths  # noqa: E402
 from forecaster.panel.build import open_panel  # noqa: E402
 from forecaster.panel.panel import Panel  # noqa: E402
 
@@ -140,12 +146,29 @@ CONTRACT = (
 CHECKED_SLOW = ("fitting", "test_configs.py", "test_classes.py", "test_sweeps.py")
 
 
+# What takes two thirds of a small fit, and what fast tests have instead: fewer steps of attention over experts,
+# and the fewest earlier cutoffs of which no status speaks.
+ALL_STEPS, FEW_STEPS = tuning.STEPS, 10
+ALL_CUTOFFS, FEW_CUTOFFS = error_levels.CUTOFFS, paths.FEWEST
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Checks shapes in tests of the model, of its golden artifact, and in some slow proofs."""
+    """Checks shapes in tests of the model, of its golden artifact, and in some slow proofs.
+
+    Fast tests fit with fewer steps and cutoffs.
+    """
     top = item.path.relative_to(TESTS).parts[0]
     is_slow = item.get_closest_marker("slow") is not None
     checked = top in ("model", "golden") or (is_slow and top in CHECKED_SLOW)
     jaxtyping.config.update("jaxtyping_disable", not checked)
+    tuning.STEPS = ALL_STEPS if is_slow else FEW_STEPS
+    error_levels.CUTOFFS = ALL_CUTOFFS if is_slow else FEW_CUTOFFS
+
+
+@pytest.fixture
+def all_cutoffs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measures errors at as many earlier cutoffs as a user has."""
+    monkeypatch.setattr(error_levels, "CUTOFFS", ALL_CUTOFFS)
 
 
 @pytest.fixture

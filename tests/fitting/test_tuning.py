@@ -129,7 +129,8 @@ def test_without_validation_windows_or_with_one_stretch_the_shipped_maps_stay(ma
             assert torch.equal(one, own)
 
 
-def test_where_the_table_teaches_what_others_did_not_tuning_is_a_gain_on_later_rows():
+def test_where_the_table_teaches_what_others_did_not_tuning_is_a_gain_on_later_rows(monkeypatch):
+    monkeypatch.setattr(tuning, "STEPS", STEPS)
     table = noise_with_spikes(1500)
     config = {"model": EXPERTS | {"width": 8, "heads": 1}, "fit": {"steps": 1}}
     before = table[table.time < 1300]
