@@ -338,19 +338,24 @@ def test_models_of_lower_wql_are_named_best_first_by_what_their_intervals_show()
     assert name_better_models({}) == ""
 
 
+@cache
+def _each_day():
+    """The forecasts at the last 34 cutoffs, a day apart, and those of the baselines."""
+    panel = open_panel(tiny.plain(), DataConfig(), schema=tiny.plain_model().artifact.schema)
+    times = rolling_cutoffs(panel, 34, 7, 1)
+    made = Predictor(tiny.plain_model().artifact).forecasts_at(panel, times)
+    return [(one, _baselines(panel, int(one.cutoff[0]))) for one in made]
+
+
 @pytest.mark.parametrize(("cutoffs", "moved", "said"), [(34, 5, True), (33, 5, False), (34, 0, False)])
 def test_a_loss_to_naive_at_lead_1_is_said_where_enough_forecasts_show_it(cutoffs, moved, said):
-    table = tiny.plain()
-    panel = open_panel(table, DataConfig(), schema=tiny.plain_model().artifact.schema)
-    times = rolling_cutoffs(panel, cutoffs, 7, 1)
     made = []
-    for one in Predictor(tiny.plain_model().artifact).forecasts_at(panel, times):
+    for one, others in _each_day()[-cutoffs:]:
         quantiles = np.repeat(one.actual[..., None], 9, axis=-1)
         quantiles[:, 0] += moved
-        made.append({MODEL: replace(one, quantiles=quantiles)})
-        made[-1] |= _baselines(panel, int(one.cutoff[0]))
+        made.append({MODEL: replace(one, quantiles=quantiles)} | others)
     verdict = score_forecasts(made).verdict
-    sales = {(store, day): value for store, day, value in table.rows()}
+    sales = {(store, day): value for store, day, value in tiny.plain().rows()}
     missed = [
         abs(value - sales[store, tiny.day((day - tiny.day(0)).days - 1)])
         for (store, day), value in sales.items()
