@@ -12,6 +12,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from forecast import tiny
 from pytorch_lightning.trainer.connectors import accelerator_connector
 from runs.processes import free_port
 from safetensors.numpy import load_file
@@ -32,8 +33,10 @@ model: {width: 8, heads: 2, encoder_layers: 1, dropout: 0.0, experts: [naive, li
 fit: {steps: 12, batch_size: 32, learning_rate: 0.001}
 tracking: {enabled: false}
 """
-FIT = [DATA / "demo.csv", "--future", DATA / "demo_future.csv"]
-FIT += ["--horizon", "7", "--config", "tiny.yaml"]
+TABLE = ["shop.csv", "prices.csv"]
+SETTINGS = ["--horizon", "7", "--config", "tiny.yaml"]
+FIT = ["shop.csv", "--future", "prices.csv", *SETTINGS]
+FIT_DEMO = [DATA / "demo.csv", "--future", DATA / "demo_future.csv", *SETTINGS]
 TORCHRUN = dict(RANK="3", WORLD_SIZE="4", LOCAL_RANK="1", MASTER_ADDR="h", MASTER_PORT="1")
 
 
@@ -179,9 +182,11 @@ def test_a_loss_that_is_not_finite_on_one_device_ends_both_and_names_the_series(
 
 @pytest.fixture
 def started(tmp_path, monkeypatch):
-    """Starts commands in a folder with a config, with the variables given; ends what is left."""
+    """Starts commands in a folder with a config and a table, with the variables given; ends what is left."""
     monkeypatch.chdir(tmp_path)
     Path("tiny.yaml").write_text(TINY)
+    tiny.shop().write_csv("shop.csv")
+    tiny.prices().write_csv("prices.csv")
     processes = []
 
     def start(*words, **variables):
@@ -212,7 +217,7 @@ def same_weights(one, other, atol):
 def test_fit_with_two_devices_and_under_torchrun_writes_what_fit_with_one_does(started):
     """On one machine, and on two nodes of torchrun that have a process each."""
     for devices in (1, 2):
-        words = BIN / "forecaster", "fit", *FIT, "--devices", devices, "--out", f"model{devices}"
+        words = BIN / "forecaster", "fit", *FIT_DEMO, "--devices", devices, "--out", f"model{devices}"
         code, out, err = left(started(*words))
         assert (code, err) == (0, ""), err
         assert f"saved model{devices}" in out
@@ -222,7 +227,7 @@ def test_fit_with_two_devices_and_under_torchrun_writes_what_fit_with_one_does(s
     for node in range(2):
         torchrun = ["--nnodes", 2, "--node-rank", node, "--nproc-per-node", 1]
         torchrun += ["--master-addr", "127.0.0.1", "--master-port", port]
-        fit = ["-m", "forecaster", "fit", *FIT, "--nodes", 2, "--out", "model3"]
+        fit = ["-m", "forecaster", "fit", *FIT_DEMO, "--nodes", 2, "--out", "model3"]
         nodes.append(started(BIN / "torchrun", *torchrun, *fit))
     answers = [left(node) for node in nodes]
     assert [code for code, *_ in answers] == [0, 0], answers
@@ -230,7 +235,7 @@ def test_fit_with_two_devices_and_under_torchrun_writes_what_fit_with_one_does(s
     assert sorted(len(out) for _, out, _ in answers)[0] == 0  # the others say nothing
     same_weights("model2", "model3", 0)
     made = {path.name for path in Path.cwd().iterdir()}
-    assert made == {"model1", "model2", "model3", "tiny.yaml"}
+    assert made == {"model1", "model2", "model3", "tiny.yaml", *TABLE}
 
 
 SCRIPT = """
@@ -252,7 +257,7 @@ def torchrun(started, port, *words):
 @pytest.mark.slow
 def test_ranks_of_torchrun_run_a_script_and_rank_zero_writes(started):
     Path("script.py").write_text(SCRIPT)
-    words = sys.executable, "script.py", DATA / "demo.csv", DATA / "demo_future.csv"
+    words = sys.executable, "script.py", *TABLE
     answers = [left(rank) for rank in torchrun(started, str(free_port()), *words)]
     assert [code for code, *_ in answers] == [0, 0], answers
     assert "saved model" in answers[0][1] and answers[1][1:] == ("", "")
@@ -326,7 +331,7 @@ def test_a_fit_on_two_devices_that_was_killed_goes_on_to_the_same_model(started)
 
     def run(what):
         words = "setsid", "--wait", sys.executable, "script.py", what
-        return left(started(*words, DATA / "demo.csv", DATA / "demo_future.csv"))
+        return left(started(*words, *TABLE))
 
     code, out, err = run("killed")
     assert code in (-signal.SIGKILL, 128 + signal.SIGKILL), (out, err)
