@@ -2,7 +2,7 @@
 
     python benchmarks/known.py [--seeds 1] [--only walk] [--fit]
 
-Every case has series of one process, with levels and seasons of their own; for lines, growth and quarters each
+Every case has series of one process, their levels and seasons their own; for lines, growth and quarters each
 series is a table by itself. Breaks, from "clean" on, are in the past alone, or shift what comes as well.
 
 regret   Σ |median − truth| of the steps ahead, over that of the true median given the past; over all draws
@@ -14,12 +14,13 @@ mean     1 + (Σ mean − Σ truth) / Σ |truth|, so Σ mean / Σ truth where no
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from planted import Floats, Random, asked, dates, forecast_of, is_inside, regret
 from scipy import stats
 from scipy.signal import lfilter
@@ -44,12 +45,14 @@ class Shape:
     """Whether each series is a table by itself."""
 
     @property
-    def size(self) -> tuple[int, int]:
-        return self.series, self.steps + self.horizon
+    def count(self) -> int:
+        """Steps to the end of the horizon."""
+        return self.steps + self.horizon
 
     @property
-    def time(self) -> Floats:
-        return np.arange(self.steps + self.horizon, dtype=float)
+    def size(self) -> tuple[int, int]:
+        """Series and steps."""
+        return self.series, self.count
 
 
 @dataclass(frozen=True)
@@ -59,262 +62,346 @@ class Process:
     values: Floats
     best: Floats
     """[S, H] true median ahead, given the past."""
-    covariates: dict[str, Floats]
+    covariates: dict[str, Floats] = field(default_factory=dict)
 
     def plus(self, mean: Floats, **covariates: Floats) -> Process:
         """Returns the process with a mean [S, n] added."""
-        ahead = mean[:, -self.best.shape[1] :]
-        return Process(self.values + mean, self.best + ahead, covariates)
+        horizon = self.best.shape[1]
+        return Process(
+            self.values + mean,
+            self.best + mean[:, -horizon:],
+            covariates,
+        )
 
 
-Made = Callable[[Random, Shape], Process]
+@dataclass(frozen=True)
+class Draw:
+    """Random parts of series of a shape."""
+
+    random: Random
+    shape: Shape
+
+    @property
+    def time(self) -> Floats:
+        """[n]"""
+        return np.arange(self.shape.count, dtype=float)
+
+    def ahead(self, cells: Floats) -> Floats:
+        """Returns those [S, H] of the steps ahead."""
+        return cells[:, self.shape.steps :]
+
+    def uniform(self, low: float, high: float) -> Floats:
+        """Returns a number [S, 1] for each series."""
+        series = self.shape.series
+        return self.random.uniform(low, high, (series, 1))
+
+    def level(self) -> Floats:
+        """Returns the level [S, n] of each series."""
+        level = self.uniform(50, 200)
+        return level + 0 * self.time
+
+    def season(self, period: int, scale: float = 10.0) -> Floats:
+        """Returns a season [S, n] that repeats."""
+        phase = np.arange(self.shape.count) % period
+        size = self.shape.series, period
+        season = self.random.normal(0, scale, size)
+        return season[:, phase]
+
+    def sine(self, period: float) -> Floats:
+        """Returns waves [S, n] of any phase: sin(2π (t / period + phase))."""
+        phase = self.uniform(0, 1)
+        turns = self.time / period + phase
+        return np.sin(2 * np.pi * turns)
+
+    def is_chosen(self, share: float) -> Floats:
+        """Returns 1 in a share of the cells [S, n], else 0."""
+        number = self.random.random(self.shape.size)
+        return (number < share) * 1.0
+
+
+Made = Callable[[Draw], Process]
 NORMAL = stats.norm(0, 5)
 
 
 # Noise
 
 
-def white(random: Random, shape: Shape, noise: Any = NORMAL) -> Process:
-    """Independent draws of a distribution."""
-    values = noise.rvs(shape.size, random_state=random)
-    median = np.broadcast_to(noise.median(), shape.size)
-    return Process(values, median[:, shape.steps :], {})
+def white(draw: Draw, noise: Any = NORMAL) -> Process:
+    """Draws values of a distribution."""
+    size = draw.shape.size
+    values = noise.rvs(size, random_state=draw.random)
+    median = np.broadcast_to(noise.median(), size)
+    return Process(values, draw.ahead(median))
 
 
-def linear(random: Random, shape: Shape, ar: Floats, ma: Floats) -> Process:
-    """ar(B) y = ma(B) ε; the best forecast has no ε ahead."""
-    shock = NORMAL.rvs(shape.size, random_state=random)
-    is_past = shape.time < shape.steps
+def memory(draw: Draw, ar: ArrayLike, ma: ArrayLike = (1,)) -> Process:
+    """Draws ar(B) y = ma(B) ε, whose best forecast has no ε ahead."""
+    is_past = draw.time < draw.shape.steps
+    shock = white(draw).values
     values = lfilter(ma, ar, shock)
-    best = lfilter(ma, ar, shock * is_past)
-    return Process(values, best[:, shape.steps :], {})
+    without = lfilter(ma, ar, shock * is_past)
+    return Process(values, draw.ahead(without))
 
 
 # Patterns
 
 
-def level(random: Random, shape: Shape) -> Floats:
-    return random.uniform(50, 200, (shape.series, 1))
+def around_level(draw: Draw, noise: Made = white, sign: int = 1) -> Process:
+    """Draws noise around a level."""
+    mean = sign * draw.level()
+    return noise(draw).plus(mean)
 
 
-def around_level(random: Random, shape: Shape, ar: Floats, ma: Floats) -> Process:
-    noise = linear(random, shape, ar, ma)
-    mean = level(random, shape) + 0 * shape.time
+def line(draw: Draw, slope: float = 0.0, period: int = 1) -> Process:
+    """Draws the mean level + slope t + season(t mod period)."""
+    slopes = draw.uniform(0, 2 * slope)
+    trend = slopes * draw.time
+    season = draw.season(period)
+    mean = draw.level() + trend + season
+    return white(draw).plus(mean)
+
+
+def growth(draw: Draw, rate: float, period: int = 1) -> Process:
+    """Draws the mean level (1 + rate)ᵗ eˢ, s = season(t mod period), and noise of 5 % of it."""
+    trend = (1 + rate) ** draw.time
+    season = np.exp(draw.season(period, scale=0.1))
+    mean = draw.level() * trend * season
+    noise = white(draw, stats.norm(0, 0.05))
+    values = mean * (1 + noise.values)
+    return Process(values, draw.ahead(mean))
+
+
+def ceiling(draw: Draw) -> Process:
+    """Draws the mean level / (1 + exp((100 − t) / 25))."""
+    away = (100 - draw.time) / 25
+    share = 1 / (1 + np.exp(away))
+    mean = draw.level() * share
+    noise = white(draw, stats.norm(0, 2))
     return noise.plus(mean)
 
 
-def line(
-    random: Random,
-    shape: Shape,
-    slope: float = 0.0,
-    period: int = 1,
-    noise: Any = NORMAL,
-    sign: float = 1.0,
-) -> Process:
-    """Mean = level + slope t + season(t mod period)."""
-    slopes = random.uniform(0, 2 * slope, (shape.series, 1))
-    season = random.normal(0, 10, (shape.series, period))
-    seasons = season[:, np.arange(len(shape.time)) % period]
-    mean = sign * level(random, shape) + slopes * shape.time + seasons
-    return white(random, shape, noise).plus(mean)
+def temperatures(draw: Draw) -> Process:
+    """Draws a year and an AR(1)."""
+    year = draw.sine(365.25)
+    mean = 10 + 15 * year
+    noise = memory(draw, ar=(1, -0.7))
+    return noise.plus(mean)
 
 
-def growth(random: Random, shape: Shape, rate: float, period: int = 1) -> Process:
-    """Mean = level (1 + rate)ᵗ season(t mod period), and noise of 5 % of it."""
-    season = np.exp(random.normal(0, 0.1, (shape.series, period)))
-    seasons = season[:, np.arange(len(shape.time)) % period]
-    mean = level(random, shape) * (1 + rate) ** shape.time * seasons
-    noise = random.normal(0, 0.05, shape.size)
-    return Process(mean * (1 + noise), mean[:, shape.steps :], {})
+def promotion(draw: Draw) -> Process:
+    """Draws half as much again on 15 % of days."""
+    promo = draw.is_chosen(0.15)
+    mean = draw.level() * (1 + 0.5 * promo)
+    return white(draw).plus(mean, promo=promo)
 
 
-def ceiling(random: Random, shape: Shape) -> Process:
-    """Mean = level / (1 + exp((100 − t) / 25))."""
-    share = 1 / (1 + np.exp((100 - shape.time) / 25))
-    mean = level(random, shape) * share
-    return white(random, shape, stats.norm(0, 2)).plus(mean)
-
-
-def temperatures(random: Random, shape: Shape) -> Process:
-    phase = random.uniform(0, 1, (shape.series, 1))
-    year = np.sin(2 * np.pi * (shape.time / 365.25 + phase))
-    noise = linear(random, shape, ar=AR_7, ma=ONE)
-    return noise.plus(10 + 15 * year)
-
-
-def promotion(random: Random, shape: Shape) -> Process:
-    """Half as much again on 15 % of days."""
-    promo = (random.random(shape.size) < 0.15) * 1.0
-    mean = level(random, shape) * (1 + 0.5 * promo)
-    return white(random, shape).plus(mean, promo=promo)
-
-
-def bent(random: Random, shape: Shape) -> Process:
-    """Degrees above 20 act, those below do not."""
-    degrees = random.normal(15, 8, shape.size)
-    mean = level(random, shape) + 4 * np.maximum(degrees - 20, 0)
-    return white(random, shape).plus(mean, degrees=degrees)
+def bent(draw: Draw) -> Process:
+    """Draws degrees that act above 20, not below."""
+    noise = white(draw)
+    degrees = draw.random.normal(15, 8, draw.shape.size)
+    excess = np.maximum(degrees - 20, 0)
+    mean = draw.level() + 4 * excess
+    return noise.plus(mean, degrees=degrees)
 
 
 # Breaks
 
 
-def wave(random: Random, shape: Shape) -> Process:
-    """Mean = level + 10 sin(2π (t / 7 + phase))."""
-    phase = random.uniform(0, 1, (shape.series, 1))
-    week = np.sin(2 * np.pi * (shape.time / 7 + phase))
-    mean = level(random, shape) + 10 * week
-    return white(random, shape, stats.norm(0, 3)).plus(mean)
+def wave(draw: Draw) -> Process:
+    """Draws the mean level + 10 sin(2π (t / 7 + phase))."""
+    mean = draw.level() + 10 * draw.sine(7)
+    noise = white(draw, stats.norm(0, 3))
+    return noise.plus(mean)
 
 
-def shifted(
-    random: Random, shape: Shape, make: Made, size: float, ago: int, share: float = 1.0
-) -> Process:
-    """A share of the series moves so many steps ago, for good."""
+def shifted(draw: Draw, ago: int, make: Made = wave, share: float = 1.0) -> Process:
+    """Draws series of which a share moves by 60 so many steps ago, for good."""
+    shape = draw.shape
     number = np.arange(shape.series)[:, None]
     is_moved = number < share * shape.series
-    is_after = shape.time >= shape.steps - ago
-    return make(random, shape).plus(size * is_moved * is_after)
+    is_after = draw.time >= shape.steps - ago
+    return make(draw).plus(60.0 * is_moved * is_after)
 
 
 def spoiled(
-    random: Random, shape: Shape, make: Made, factor: float, rows: slice, share: float = 1.0
+    draw: Draw,
+    factor: float,
+    rows: slice = slice(None),
+    share: float = 1.0,
+    make: Made = wave,
 ) -> Process:
-    """A share of the cells in some rows of the past is multiplied."""
-    process = make(random, shape)
-    past = process.values[:, : shape.steps]
-    is_spoiled = random.random(past.shape) < share
+    """Draws series of which a share of the cells in some rows of the past is multiplied."""
+    process = make(draw)
+    steps = draw.shape.steps
+    is_spoiled = draw.is_chosen(share) > 0
     factors = np.where(is_spoiled, factor, 1.0)
-    past[:, rows] *= factors[:, rows]
+    affected = np.arange(steps)[rows]
+    process.values[:, affected] *= factors[:, affected]
     return process
 
 
 # Cases
 
-ONE = np.ones(1)
-DIFFERENCE = np.array([1.0, -1.0])
-AR_8 = np.array([1.0, -0.8])
-AR_7 = np.array([1.0, -0.7])
-WEEKLY = np.array([1.0, 0, 0, 0, 0, 0, 0, -1.0])
-OWN_THETA = np.array([1.0, -0.4])
-WEEKLY_THETA = np.array([1.0, 0, 0, 0, 0, 0, 0, -0.4])
-SEASONAL_AR = np.convolve(DIFFERENCE, WEEKLY)
-SEASONAL_MA = np.convolve(OWN_THETA, WEEKLY_THETA)
+DIFFERENCE = (1, -1)
+THETA = (1, -0.4)
+SIX = (0,) * 6
+WEEKLY_DIFFERENCE = (1, *SIX, -1)
+WEEKLY_THETA = (1, *SIX, -0.4)
+SEASONAL_AR = np.convolve(DIFFERENCE, WEEKLY_DIFFERENCE)
+SEASONAL_MA = np.convolve(THETA, WEEKLY_THETA)
 
 DAYS = Shape()
+SCATTER = np.repeat([2.0, 12.0], [5, 2])
+BY_WEEKDAY = np.resize(SCATTER, DAYS.count)
+T = stats.t(2.5, scale=5)
+RARE = stats.poisson(0.3)
+COUNTS = stats.poisson(5)
+BURSTS = stats.nbinom(0.5, 0.2)
+SKEWED = stats.lognorm(1, scale=20)
+UNEVEN = stats.norm(0, BY_WEEKDAY)
+
+BEGINNING = slice(100)
+WEEK_BEFORE = slice(-100, -93)
+BUT_LAST = slice(-1)  # an end that is missing moves the cutoff
+LAST = slice(-1, None)
+
+walk = partial(memory, ar=DIFFERENCE)
+errors = partial(memory, ar=(1, -0.8))
+seasonal_walk = partial(memory, ar=SEASONAL_AR, ma=SEASONAL_MA)
+heavy = partial(white, noise=T)
+uneven = partial(white, noise=UNEVEN)
+week = partial(line, period=7)
+missing = partial(spoiled, factor=np.nan, rows=BUT_LAST)
+last = partial(spoiled, rows=LAST)
+
+DAILY: dict[str, Made] = {
+    "level": around_level,
+    "walk": partial(around_level, noise=walk),
+    "AR .8": partial(around_level, noise=errors),
+    "week": week,
+    "growth × week": partial(growth, rate=0.005, period=7),
+    "trend": partial(line, slope=0.5),
+    "Poisson .3": partial(white, noise=RARE),
+    "Poisson 5": partial(white, noise=COUNTS),
+    "negative binomial": partial(white, noise=BURSTS),
+    "lognormal": partial(white, noise=SKEWED),
+    "t 2.5": partial(around_level, noise=heavy),
+    "negative level": partial(around_level, sign=-1),
+    "level shift": partial(shifted, ago=50, make=around_level),
+    "noise by weekday": partial(around_level, noise=uneven),
+    "seasonal walk": partial(around_level, noise=seasonal_walk),
+    "promotion": promotion,
+    "bent": bent,
+    "ceiling": ceiling,
+    "missing 20 %": partial(missing, make=week, share=0.2),
+}
+BREAKS: dict[str, Made] = {
+    "clean": wave,
+    "last × 10": partial(last, factor=10.0),
+    "last 0": partial(last, factor=0.0),
+    "2 % × 20": partial(spoiled, factor=20.0, share=0.02),
+    "week of zeros": partial(spoiled, factor=0.0, rows=WEEK_BEFORE),
+    "shift 10 days ago": partial(shifted, ago=10),
+    "shift 30 days ago": partial(shifted, ago=30),
+    "fifth shifted": partial(shifted, ago=10, share=0.2),
+    "unit": partial(spoiled, factor=0.001, rows=BEGINNING),
+}
+
+apart = partial(Shape, series=30, is_apart=True)
+months = partial(apart, horizon=12, unit="mo")
 HOURS = Shape(unit="h")
 TWO_YEARS = Shape(steps=730)
-MONTHS = Shape(30, 120, 12, "mo", is_apart=True)
-FEW_MONTHS = Shape(30, 36, 12, "mo", is_apart=True)
-QUARTERS = Shape(30, 40, 4, "q", is_apart=True)
-YEARS = Shape(30, 30, 5, "y", is_apart=True)
-MANY_DAYS = Shape(30, 730, is_apart=True)
-BROKEN = Shape(60)
-
-SCATTER = np.resize([2, 2, 2, 2, 2, 12, 12.0], len(DAYS.time))
-LAST = slice(-1, None)
-ALL = slice(None)
-WEEK_AGO = slice(-100, -93)
-BEGINNING = slice(0, 100)
-week = partial(line, period=7)
-broken = partial(spoiled, make=wave)
-moved = partial(shifted, make=wave, size=60.0)
-
-CASES: dict[str, tuple[Made, Shape]] = {
-    "level": (line, DAYS),
-    "walk": (partial(around_level, ar=DIFFERENCE, ma=ONE), DAYS),
-    "AR .8": (partial(around_level, ar=AR_8, ma=ONE), DAYS),
-    "week": (week, DAYS),
-    "growth × week": (partial(growth, rate=0.005, period=7), DAYS),
-    "trend": (partial(line, slope=0.5), DAYS),
-    "Poisson .3": (partial(white, noise=stats.poisson(0.3)), DAYS),
-    "Poisson 5": (partial(white, noise=stats.poisson(5)), DAYS),
-    "negative binomial": (partial(white, noise=stats.nbinom(0.5, 0.2)), DAYS),
-    "lognormal": (partial(white, noise=stats.lognorm(1, scale=20)), DAYS),
-    "t 2.5": (partial(line, noise=stats.t(2.5, scale=5)), DAYS),
-    "negative level": (partial(line, sign=-1.0), DAYS),
-    "level shift": (partial(shifted, make=line, size=60.0, ago=50), DAYS),
+ALONE = apart(steps=730)
+MONTHS = months(steps=120)
+FEW_MONTHS = months(steps=36)
+QUARTERS = apart(steps=40, horizon=4, unit="q")
+YEARS = apart(steps=30, horizon=5, unit="y")
+OTHERS: dict[str, tuple[Made, Shape]] = {
     "24 steps": (partial(line, period=24), HOURS),
-    "noise by weekday": (partial(line, noise=stats.norm(0, SCATTER)), DAYS),
-    "seasonal walk": (partial(around_level, ar=SEASONAL_AR, ma=SEASONAL_MA), DAYS),
     "temperatures": (temperatures, TWO_YEARS),
-    "promotion": (promotion, DAYS),
-    "bent": (bent, DAYS),
-    "ceiling": (ceiling, DAYS),
-    "missing 20 %": (partial(spoiled, make=week, factor=np.nan, rows=ALL, share=0.2), DAYS),
-    "line, 120 months": (partial(line, slope=1.0), MONTHS),
-    "line + year, 120 months": (partial(line, slope=1.0, period=12), MONTHS),
-    "line, 30 years": (partial(line, slope=3.0), YEARS),
-    "line + week, 730 days": (partial(line, slope=0.1, period=7), MANY_DAYS),
+    "line, 120 months": (partial(line, slope=1), MONTHS),
+    "line + year, 120 months": (partial(line, slope=1, period=12), MONTHS),
+    "line, 30 years": (partial(line, slope=3), YEARS),
+    "line + week, 730 days": (partial(line, slope=0.1, period=7), ALONE),
     "growth 1 %, 120 months": (partial(growth, rate=0.01), MONTHS),
     "growth 3 %, 36 months": (partial(growth, rate=0.03), FEW_MONTHS),
     "40 quarters": (partial(line, period=4), QUARTERS),
-    "clean": (wave, BROKEN),
-    "last × 10": (partial(broken, factor=10.0, rows=LAST), BROKEN),
-    "last 0": (partial(broken, factor=0.0, rows=LAST), BROKEN),
-    "2 % × 20": (partial(broken, factor=20.0, rows=ALL, share=0.02), BROKEN),
-    "week of zeros": (partial(broken, factor=0.0, rows=WEEK_AGO), BROKEN),
-    "shift 10 days ago": (partial(moved, ago=10), BROKEN),
-    "shift 30 days ago": (partial(moved, ago=30), BROKEN),
-    "fifth shifted": (partial(moved, ago=10, share=0.2), BROKEN),
-    "unit": (partial(broken, factor=0.001, rows=BEGINNING), BROKEN),
 }
+CASES = {name: (make, DAYS) for name, make in DAILY.items()}
+CASES |= OTHERS
+CASES |= {name: (make, Shape(60)) for name, make in BREAKS.items()}
 
 
 def main() -> None:
     """Prints a line a case."""
     cases, seeds, fit = asked("processes whose best forecast is known", CASES, seeds=1)
-    print(f"{'case':<24} {'regret':>6} {'first':>6} {'all':>6} {'last':>6} {'total':>6} {'mean':>6}")
+    columns = ["regret", "first", "all", "last", "total", "mean"]
+    heads = " ".join(f"{column:>6}" for column in columns)
+    print(f"{'case':<24} {heads}")
     regrets = []
     for name in cases:
-        row = scores(*CASES[name], seeds, fit)
+        make, shape = CASES[name]
+        row = scores(make, shape, seeds, fit)
+        cells = " ".join(f"{score:6.2f}" for score in row)
+        print(f"{name:<24} {cells}", flush=True)
         regrets.append(row[0])
-        print(f"{name:<24} " + " ".join(f"{score:6.2f}" for score in row), flush=True)
-    mean = np.exp(np.log(regrets).mean())
-    above = np.sum(np.array(regrets) > LIMIT)
+    mean = stats.gmean(regrets)
+    above = sum(one > LIMIT for one in regrets)
     print(f"{'geometric mean':<24} {mean:6.2f}, above {LIMIT}: {above} of {len(regrets)}")
 
 
-def scores(make: Made, shape: Shape, seeds: range, fit: bool) -> tuple[float, ...]:
+def scores(make: Made, shape: Shape, seeds: range, fit: bool) -> list[float]:
     """Returns the row of a case."""
     parts = []
     for seed in seeds:
-        process = make(np.random.default_rng(seed), shape)
-        parts += [forecasts(part, shape, fit) for part in tables(process, shape)]
-    truth, best, median, mean, quantiles, totals = map(np.concatenate, zip(*parts, strict=True))
+        random = np.random.default_rng(seed)
+        process = make(Draw(random, shape))
+        for table in tables(process, shape):
+            parts.append(forecasts(table, shape, fit))
+    columns = zip(*parts, strict=True)
+    truth, best, median, mean, quantiles, totals = map(np.concatenate, columns)
     inside = is_inside(quantiles, truth)  # [S, H]
-    total_inside = is_inside(totals, truth.sum(axis=1))
-    bias = (mean - truth).sum() / np.abs(truth).sum()
-    return (
+    total = is_inside(totals, truth.sum(axis=1))
+    excess = (mean - truth).sum()
+    bias = excess / np.abs(truth).sum()
+    return [
         regret(median, best, truth),
         inside[:, :2].mean(),
         inside.mean(),
         inside[:, -2:].mean(),
-        total_inside.mean(),
+        total.mean(),
         1 + bias,
-    )
+    ]
 
 
 def tables(process: Process, shape: Shape) -> list[Process]:
     """Returns the process, or each of its series."""
     if not shape.is_apart:
         return [process]
-    rows = [slice(number, number + 1) for number in range(shape.series)]
-    return [Process(process.values[row], process.best[row], {}) for row in rows]
+    series = zip(process.values, process.best, strict=True)
+    return [Process(values[None], best[None]) for values, best in series]
 
 
 def forecasts(process: Process, shape: Shape, fit: bool) -> tuple[Floats, ...]:
-    """Returns the truth, its best forecast, the median, mean, quantiles and band of the total."""
-    truth = process.values[:, shape.steps :]
-    time = dates(len(shape.time), shape.unit, START)
-    forecast = forecast_of(process.values, time, shape.horizon, fit, process.covariates)
+    """Returns the truth, the best forecast, the median, mean, quantiles and band of the total."""
+    time = dates(shape.count, shape.unit, START)
+    forecast = forecast_of(
+        process.values,
+        time,
+        shape.horizon,
+        fit,
+        process.covariates,
+    )
     assert forecast.mean is not None
+    assert np.ptp(forecast.cutoff) == 0  # else leads are not those of the truth
+    truth = process.values[:, shape.steps :]
     median = forecast.median[:, :, 0]
     mean = forecast.mean[:, :, 0]
     quantiles = forecast.quantiles[:, :, 0]
-    paths = forecast.draw(PATHS)[..., 0].sum(axis=2)  # [S, path]
-    totals = np.quantile(paths, BAND, axis=1).T
-    return truth, process.best, median, mean, quantiles, totals
+    paths = forecast.draw(PATHS)[..., 0]
+    sums = paths.sum(axis=2)
+    totals = np.quantile(sums, BAND, axis=1)
+    return truth, process.best, median, mean, quantiles, totals.T
 
 
 if __name__ == "__main__":

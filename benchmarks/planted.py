@@ -41,7 +41,8 @@ def dates(count: int, unit: str, start: date, every: int = 1) -> list[date]:
     """Returns [count] dates, so many units apart."""
     number = every * pl.int_range(count)
     steps = pl.format("{}" + unit, number)
-    return pl.select(pl.lit(start).dt.offset_by(steps)).to_series().to_list()
+    date_of = pl.lit(start).dt.offset_by(steps)
+    return pl.select(date_of).to_series().to_list()
 
 
 def forecast_of(
@@ -82,4 +83,6 @@ def regret(point: Floats, best: Floats, truth: Floats) -> float:
 
 def is_inside(quantiles: Floats, truth: Floats) -> NDArray[np.bool_]:
     """Returns whether each truth [...] is within the outermost of its quantiles [..., Q]."""
-    return np.asarray((truth >= quantiles[..., 0]) & (truth <= quantiles[..., -1]))
+    is_above = truth >= quantiles[..., 0]
+    is_below = truth <= quantiles[..., -1]
+    return np.asarray(is_above & is_below)
