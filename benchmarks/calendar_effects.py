@@ -8,24 +8,16 @@ coverage   share of the values ahead within the outermost quantiles, 80 %
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import partial
-from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
+from planted import WEEK, Floats, Random, asked, dates, forecast_of, is_inside, regret
 
-import forecaster as fc
-
-Floats = NDArray[np.floating[Any]]
-Random = np.random.Generator
 NOISE = 3.0
-WEEK = np.array([0, 5, 8, 3, 10, 20, 15.0])
-QUIET = {"tracking": {"enabled": False}}
 
 
 @dataclass(frozen=True)
@@ -44,15 +36,15 @@ class Planted:
 
 
 def days(count: int, start: date = date(2020, 1, 1)) -> list[date]:
-    return [start + timedelta(day) for day in range(count)]
+    return dates(count, "d", start)
 
 
 def clock(count: int, minutes: int) -> list[date]:
-    return [datetime(2022, 1, 3) + timedelta(minutes=minutes * step) for step in range(count)]
+    return dates(count, "m", datetime(2022, 1, 3), every=minutes)
 
 
 def months(count: int) -> list[date]:
-    return [date(2014 + month // 12, month % 12 + 1, 1) for month in range(count)]
+    return dates(count, "mo", date(2014, 1, 1))
 
 
 def weekdays(time: list[date]) -> NDArray[np.int64]:
@@ -160,22 +152,17 @@ CASES: dict[str, Callable[[Random], Planted]] = {
 
 def main() -> None:
     """Prints a line a case."""
-    parser = argparse.ArgumentParser(description="planted patterns of the calendar")
-    parser.add_argument("--seeds", type=int, default=3, help="draws of each case; 3")
-    parser.add_argument("--only", choices=CASES, help="this case alone")
-    parser.add_argument(
-        "--fit", action="store_true", help="the default fit, not a forecast without one"
-    )
-    given = parser.parse_args()
+    cases, seeds, fit = asked("planted patterns of the calendar", CASES, seeds=3)
     print(f"{'case':<18} {'regret':>6} {'coverage':>8}")
-    for name in [given.only] if given.only else CASES:
-        rows = [scores_of(CASES[name], seed, given.fit) for seed in range(given.seeds)]
-        error, least, inside = np.mean(rows, axis=0)
-        print(f"{name:<18} {error / least:6.2f} {inside:8.2f}", flush=True)
+    for name in cases:
+        draws = [forecasts(CASES[name], seed, fit) for seed in seeds]
+        truth, best, median, quantiles = map(np.concatenate, zip(*draws, strict=True))
+        coverage = is_inside(quantiles, truth).mean()
+        print(f"{name:<18} {regret(median, best, truth):6.2f} {coverage:8.2f}", flush=True)
 
 
-def scores_of(case: Callable[[Random], Planted], seed: int, fit: bool) -> tuple[float, float, float]:
-    """Returns the error of a draw, that of the true mean, and the coverage."""
+def forecasts(case: Callable[[Random], Planted], seed: int, fit: bool) -> tuple[Floats, ...]:
+    """Returns the truth of a draw, its mean, the median and the quantiles."""
     random = np.random.default_rng(seed)
     planted = case(random)
     noise = random.normal(0, NOISE, planted.mean.shape)
@@ -183,22 +170,12 @@ def scores_of(case: Callable[[Random], Planted], seed: int, fit: bool) -> tuple[
         noise = planted.mean * noise / 100
     if planted.common is not None:
         noise = noise / 3 + planted.common
-    values, ahead = planted.mean + noise, planted.horizon
-    names = [f"s{number:03}" for number in range(len(values))]
-    past = pl.DataFrame(
-        {
-            "series": np.repeat(names, values.shape[1] - ahead),
-            "time": planted.time[:-ahead] * len(values),
-            "y": values[:, :-ahead].ravel(),
-        }
-    )
-    model = fc.fit(past, ahead, config=QUIET, quiet=True) if fit else None
-    forecast = fc.predict(past, ahead) if model is None else model.predict(past)
-    truth, quantiles = values[:, -ahead:], forecast.quantiles[:, :, 0]
-    error = np.abs(forecast.median[:, :, 0] - truth).sum()
-    least = np.abs(planted.mean[:, -ahead:] - truth).sum()
-    inside = (truth >= quantiles[..., 0]) & (truth <= quantiles[..., -1])
-    return float(error), float(least), float(inside.mean())
+    values = planted.mean + noise
+    ahead = planted.horizon
+    forecast = forecast_of(values, planted.time, ahead, fit)
+    median = forecast.median[:, :, 0]
+    quantiles = forecast.quantiles[:, :, 0]
+    return values[:, -ahead:], planted.mean[:, -ahead:], median, quantiles
 
 
 if __name__ == "__main__":

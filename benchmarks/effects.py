@@ -10,23 +10,16 @@ without   that of the same series without the planted effect, and without covari
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date, timedelta
-from typing import Any
+from datetime import date
 
 import numpy as np
-import polars as pl
-from numpy.typing import NDArray
+from planted import WEEK, Floats, Random, asked, dates, forecast_of
 
-import forecaster as fc
-
-Floats = NDArray[np.floating[Any]]
 DAYS, HORIZON, NOISE = 400, 28, 5.0
 STEPS = DAYS + HORIZON
-WEEK = np.array([0, 5, 8, 3, 10, 20, 15.0])
-QUIET = {"tracking": {"enabled": False}}
+TIME = dates(STEPS, "d", date(2022, 1, 3))
 BASE = 100 + WEEK[np.arange(STEPS) % 7]
 
 
@@ -41,38 +34,38 @@ class Planted:
     """[n]; None = white."""
 
 
-def promotion(share: float, factor: float) -> Callable[[np.random.Generator], Planted]:
+def promotion(share: float, factor: float) -> Callable[[Random], Planted]:
     """Returns a maker of sales that a promotion on some days multiplies."""
 
-    def made(random: np.random.Generator) -> Planted:
+    def made(random: Random) -> Planted:
         promo = (random.random(STEPS) < share) * 1.0
         return Planted(BASE * (1 + (factor - 1) * promo), {"promo": promo})
 
     return made
 
 
-def price(random: np.random.Generator) -> Planted:
+def price(random: Random) -> Planted:
     paid = random.choice([1.0, 0.9, 0.8, 1.1], STEPS, p=[0.6, 0.2, 0.1, 0.1])
     return Planted(BASE * paid**-2, {"price": paid})
 
 
-def slope(random: np.random.Generator) -> Planted:
+def slope(random: Random) -> Planted:
     x = random.normal(size=STEPS)
     return Planted(100 + 10 * x, {"x": x})
 
 
-def bent(random: np.random.Generator) -> Planted:
+def bent(random: Random) -> Planted:
     degrees = 12 + 10 * np.sin(2 * np.pi * np.arange(STEPS) / 365) + random.normal(0, 3, STEPS)
     heating, cooling = np.maximum(10 - degrees, 0), np.maximum(degrees - 20, 0)
     return Planted(BASE + 3 * heating + 4 * cooling, {"degrees": degrees})
 
 
-def saturdays(random: np.random.Generator) -> Planted:
+def saturdays(random: Random) -> Planted:
     promo = (np.arange(STEPS) % 7 == 5) * (random.random(STEPS) < 0.4) * 1.0
     return Planted(BASE + 50 * promo, {"promo": promo})
 
 
-def long_memory(random: np.random.Generator) -> Planted:
+def long_memory(random: Random) -> Planted:
     promo = (random.random(STEPS) < 0.2) * 1.0
     noise, steps = np.zeros(STEPS), random.normal(0, NOISE * np.sqrt(1 - 0.9**2), STEPS)
     for row in range(1, STEPS):
@@ -80,38 +73,38 @@ def long_memory(random: np.random.Generator) -> Planted:
     return Planted(BASE + 40 * promo, {"promo": promo}, noise)
 
 
-def shifted(random: np.random.Generator) -> Planted:
+def shifted(random: Random) -> Planted:
     promo = (random.random(STEPS) < 0.2) * 1.0
     return Planted(BASE + 40 * promo + 80 * (np.arange(STEPS) > 200), {"promo": promo})
 
 
-def twice(random: np.random.Generator) -> Planted:
+def twice(random: Random) -> Planted:
     promo = (random.random(STEPS) < 0.2) * 1.0
     return Planted(BASE + 40 * promo, {"promo": promo, "again": promo})
 
 
-def dip(random: np.random.Generator) -> Planted:
+def dip(random: Random) -> Planted:
     promo = (random.random(STEPS) < 0.2) * 1.0
     return Planted(BASE + 40 * promo - 20 * np.append(0, promo[:-1]), {"promo": promo})
 
 
-def spoiled(fault: Callable[[Floats], Floats]) -> Callable[[np.random.Generator], Planted]:
+def spoiled(fault: Callable[[Floats], Floats]) -> Callable[[Random], Planted]:
     """Returns a maker of a slope whose covariate has a fault."""
 
-    def made(random: np.random.Generator) -> Planted:
+    def made(random: Random) -> Planted:
         x = random.normal(size=STEPS)
         return Planted(BASE + 10 * x, {"x": fault(x)})
 
     return made
 
 
-def irrelevant(random: np.random.Generator) -> Planted:
+def irrelevant(random: Random) -> Planted:
     noise, walk = random.normal(size=(2, STEPS))
     trend = np.arange(STEPS) / 100
     return Planted(BASE, {"noise": noise, "walk": walk.cumsum(), "trend": trend})
 
 
-CASES: dict[str, Callable[[np.random.Generator], Planted]] = {
+CASES: dict[str, Callable[[Random], Planted]] = {
     "promotion + 200 %": promotion(0.05, 3.0),
     "promotion + 50 %": promotion(0.2, 1.5),
     "price": price,
@@ -131,23 +124,15 @@ CASES: dict[str, Callable[[np.random.Generator], Planted]] = {
 
 def main() -> None:
     """Prints a line a case."""
-    parser = argparse.ArgumentParser(description="planted effects of covariates")
-    parser.add_argument("--seeds", type=int, default=6, help="draws of each case; 6")
-    parser.add_argument("--only", choices=CASES, help="this case alone")
-    parser.add_argument(
-        "--fit", action="store_true", help="the default fit, not a forecast without one"
-    )
-    given = parser.parse_args()
+    cases, seeds, fit = asked("planted effects of covariates", CASES, seeds=6)
     print(f"{'case':<18} {'error':>6} {'without':>8}")
-    for name in [given.only] if given.only else CASES:
-        errors = [error_of(CASES[name], seed, given.fit) for seed in range(given.seeds)]
+    for name in cases:
+        errors = [error_of(CASES[name], seed, fit) for seed in seeds]
         error, without = np.mean(errors, axis=0)
         print(f"{name:<18} {error:6.2f} {without:8.2f}", flush=True)
 
 
-def error_of(
-    case: Callable[[np.random.Generator], Planted], seed: int, fit: bool
-) -> tuple[float, float]:
+def error_of(case: Callable[[Random], Planted], seed: int, fit: bool) -> tuple[float, float]:
     """Returns the error of a draw, and that without its effect."""
     random = np.random.default_rng(seed)
     planted = case(random)
@@ -158,15 +143,8 @@ def error_of(
 
 def forecast_error(mean: Floats, noise: Floats, covariates: dict[str, Floats], fit: bool) -> float:
     """Returns the mean distance of the median from the true mean."""
-    days = [date(2022, 1, 3) + timedelta(day) for day in range(STEPS)]
-    table = pl.DataFrame({"date": days, "y": mean + noise, **covariates})
-    past, future, known = table[:DAYS], table[DAYS:].drop("y"), [*covariates]
-    ahead = future if known else None
-    if fit:
-        model = fc.fit(past, HORIZON, known=known, config=QUIET, quiet=True)
-        forecast = model.predict(past, future=ahead)
-    else:
-        forecast = fc.predict(past, HORIZON, future=ahead, known=known)
+    values = (mean + noise)[None]
+    forecast = forecast_of(values, TIME, HORIZON, fit, covariates)
     return float(np.abs(forecast.median[0, :, 0] - mean[DAYS:]).mean())
 
 

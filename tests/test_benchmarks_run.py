@@ -39,7 +39,7 @@ OF_PEERS = {
     "peer_windows": "peers",
 }
 """Programs that a script runs in an environment with another package, and that script."""
-IMPORTED = ("accuracy", "accuracy_report", "known_tables", "stored_rows")
+IMPORTED = ("accuracy", "accuracy_report", "known_tables", "planted", "stored_rows")
 """Modules that scripts import; they are no scripts."""
 
 TINY = {"width": 8, "heads": 2, "encoder_layers": 1, "context_length": 48, "patch": 24, "experts": []}
@@ -230,6 +230,11 @@ RUNS = (
         "effects",
         "--seeds 1 --only slope",
         [r"case +error +without\n", r"slope +\d\.\d\d +\d\.\d\d"],
+    ),
+    Run(
+        "known",
+        "--seeds 1 --only level",
+        [r"case +regret +first +all +last +total +mean\n", r"level( +\d\.\d\d){6}", r"above 1\.12: [01] of 1"],
     ),
     Run(
         "relations",
