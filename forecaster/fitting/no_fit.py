@@ -31,7 +31,7 @@ from forecaster.model.size import check_work
 from forecaster.panel.categories import with_categories
 from forecaster.panel.findings import Finding
 from forecaster.panel.panel import NO_TIME, Panel
-from forecaster.windows.effects import without_effects
+from forecaster.windows.effects import Effects, without_effects
 from forecaster.windows.index import Int64, WindowIndex
 from forecaster.windows.split import Split, split_panel
 from forecaster.windows.store import training_store
@@ -69,7 +69,7 @@ def unfitted(panel: Panel, config: Config) -> Artifact:
     plan, split = _plan(panel, whole, pool)
     plan = smallest(plan)
     check_work(plan.model, horizon, members=1)
-    network = _network(panel, plan, end)
+    network = _network(panel, plan, end, effects)
     if split is not None:
         solve_linear(network, panel, plan, split.train)
         solve_arx(network, panel, plan, split.train, training_store(panel, plan))
@@ -147,7 +147,7 @@ def _plan(panel: Panel, config: Config, pool: ExpertPlan) -> tuple[Plan, Split |
     return first_plan(panel, config, pool.model_copy(update=bare)), None
 
 
-def _network(panel: Panel, plan: Plan, end: Int64) -> Network:
+def _network(panel: Panel, plan: Plan, end: Int64, effects: Effects | None) -> Network:
     """A network of weight 0 with units, demand and levels of the rows of each series before `end`."""
     network = bare_network(panel, plan, end)
     assert network.experts is not None
@@ -158,5 +158,5 @@ def _network(panel: Panel, plan: Plan, end: Int64) -> Network:
         beyond = learn_levels(network, panel, end)
         panel = panel.reaching(np.full(panel.n_series, NO_TIME), plan.horizon)
         index = WindowIndex(panel.first_observed, span, stride=1, channels=1)
-        learn_bands(network, training_store(panel, plan), index, beyond)
+        learn_bands(network, training_store(panel, plan, effects), index, beyond)
     return network
