@@ -176,6 +176,8 @@ def _of_static(codes: Codes, own: Floats, known: Floats, group: Ints) -> tuple[F
 
         kept = between / (between + within / n)     variances of means of codes and of series, but for chance
 
+    A static with less than two series a code says nothing.
+
     Args:
         codes: [S, J]; less than 1 = unknown.
         own: [S, C, K] distances from those of the table.
@@ -189,10 +191,14 @@ def _of_static(codes: Codes, own: Floats, known: Floats, group: Ints) -> tuple[F
     left = own.copy()
     for static, size in enumerate(_few_codes(codes)):
         is_code = (codes[:, static] == np.arange(1, size + 1)[:, None]) * 1.0  # [M, S]
+        spare = len(codes) - is_code.any(axis=1).sum()  # series more than means
+        if spare < len(codes) / 2:
+            continue
         weight = np.einsum("ms,sck->mck", is_code, known)
         mean = np.einsum("ms,sck->mck", is_code, known * left) / np.maximum(weight, _TINY)
         rest = left - np.einsum("ms,mck->sck", is_code, mean)
         within = _by_term(known * rest**2, group) / np.maximum(_by_term(known, group), _TINY)
+        within *= len(codes) / spare
         chance = within / is_code.sum(axis=1).clip(min=1)[:, None]  # [M, G]
         squares = np.stack([_by_term(one[None] ** 2, group) for one in mean])
         squares = squares / (own.shape[1] * np.bincount(group))

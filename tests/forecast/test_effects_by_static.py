@@ -97,6 +97,8 @@ def test_means_of_codes_equal_those_of_a_slow_twin(random):
     added = of_statics(found, codes)
     np.testing.assert_allclose(own - added, rest[:, None], atol=1e-12)
     assert not of_statics(found, np.full((1, 2), 9, np.int32)).any()
+    one_by_one, _ = _of_static(np.arange(1, 31, dtype=np.int32)[:, None], own[:30], known[:30], group)
+    assert not one_by_one.any()
 
 
 def slow_means(codes, own, known, group):
@@ -113,7 +115,7 @@ def slow_means(codes, own, known, group):
                 mean = means[code - 1, column] if code else 0.0
                 squares += known[series, column] * (own[series, column] - mean) ** 2
                 weight += known[series, column]
-        chance = squares / weight / count
+        chance = squares / weight / count * len(codes) / (len(codes) - 3)
         of_means = (means[:, group == term] ** 2).mean(axis=1)
         between = max(0.0, (of_means - chance).mean())
         means[:, group == term] *= (between / (between + chance))[:, None]
