@@ -129,7 +129,7 @@ def fit_panel(
             if again or (plan.fit.refit is None and experts_alone(networks)):
                 effects = learn_effects(panel.until(split.end))
                 artifact = replace(artifact, effects=effects)
-                trainings.take(panel, effects)
+                trainings.take(panel, effects, split.end)
             if again:
                 members = trainings.refitted(plan, members)
                 networks = [member.network for member in members]

@@ -82,8 +82,7 @@ class Trainings:
     ):
         self._begun = time.monotonic()
         self._plan, self._context, self._start = plan, context, start
-        self._end = split.end
-        self.take(panel, effects)
+        self.take(panel, effects, split.split)
         self._announced = False
         self._solved: tuple[Split, Experts] | None = None
         self._maps: Sequence[torch.Tensor] | None = None
@@ -91,9 +90,9 @@ class Trainings:
         self.tuning_steps = 0
         """That they were tuned for; 0 = as shipped, or as the start had them."""
 
-    def take(self, panel: Panel, effects: Effects | None) -> None:
-        """Trains from now on on what effects and outliers leave of a panel, with the same windows."""
-        self.panel = training_panel(panel, self._plan, self._end, effects)
+    def take(self, panel: Panel, effects: Effects | None, end: int) -> None:
+        """Trains from now on on what effects, and outliers up to a time, leave of a panel; windows stay."""
+        self.panel = training_panel(panel, self._plan, end, effects)
         self.store: WindowStore = training_store(self.panel, self._plan, effects)
         self._context = replace(self._context, effects=effects)
 

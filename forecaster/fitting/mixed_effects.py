@@ -194,8 +194,8 @@ def _of_static(codes: Codes, own: Floats, known: Floats, group: Ints) -> tuple[F
         spare = len(codes) - is_code.any(axis=1).sum()  # series more than means
         if spare < len(codes) / 2:
             continue
-        weight = np.einsum("ms,sck->mck", is_code, known)
-        mean = np.einsum("ms,sck->mck", is_code, known * left) / np.maximum(weight, _TINY)
+        weight = np.einsum("ms,sck->mck", is_code, known).clip(min=_TINY)
+        mean = np.einsum("ms,sck->mck", is_code, known * left) / weight
         rest = left - np.einsum("ms,mck->sck", is_code, mean)
         within = _by_term(known * rest**2, group) / np.maximum(_by_term(known, group), _TINY)
         within *= len(codes) / spare
@@ -203,11 +203,12 @@ def _of_static(codes: Codes, own: Floats, known: Floats, group: Ints) -> tuple[F
         squares = np.stack([_by_term(one[None] ** 2, group) for one in mean])
         squares = squares / (own.shape[1] * np.bincount(group))
         between = (squares - chance).mean(axis=0).clip(min=0) if size else np.zeros_like(within)
-        kept = between / np.maximum(between + chance, _TINY**2)
+        whole = between + chance
+        kept = np.divide(between, whole, out=np.zeros_like(chance), where=whole > 0)
         found[:, static, 1 : size + 1] = np.moveaxis(mean * kept[:, None, group], 0, 1)
         left = left - of_statics(found[:, static, None], codes[:, static, None])
     whole, rest = (_by_term(known * part**2, group) for part in (own, left))
-    return found, np.where(whole > 0, rest / np.maximum(whole, _TINY**2), 1.0)
+    return found, np.divide(rest, whole, out=np.ones_like(whole), where=whole > 0)
 
 
 def _by_term(cells: Floats, group: Ints) -> Floats:

@@ -141,7 +141,7 @@ def train_rank(parent: Parent) -> None:
     with spare_threads(distributed.devices), process_group(distributed):
         while True:
             learner, split, config, saves, effects = parent.receive()
-            store = training_store(training_panel(panel, config, split.end, effects), config, effects)
+            store = training_store(training_panel(panel, config, split.split, effects), config, effects)
             own = TrainingContext(distributed=distributed, checkpoints=files if saves else None)
             train(learner, store, split, config, own)
 

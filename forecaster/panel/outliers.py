@@ -53,7 +53,7 @@ _MOST_SHIFTS = 4
 _OF_NORMAL = 1.4826  # a standard deviation over the median distance
 
 
-class Change(NamedTuple):
+class HistoryChange(NamedTuple):
     """Outliers in a row, or a level shift."""
 
     series: int
@@ -90,14 +90,14 @@ class _Course:
     """[S] typical difference of the levels before and after a step."""
 
 
-def cleaned(values: Floats, season: int) -> tuple[Floats, list[Change]]:
+def cleaned(values: Floats, season: int) -> tuple[Floats, list[HistoryChange]]:
     """Returns histories without outliers, at their last level, and what was changed.
 
     Args:
         values: [S, T] data units; NaN = missing, as before the first row of a series. They stay as they are.
         season: steps; 1 = none.
     """
-    result, changes = values, list[Change]()
+    result, changes = values, list[HistoryChange]()
     most = max(1, PART_CELLS // max(1, values.shape[1]))
     for start in range(0, len(values), most):
         part = values[start : start + most]
@@ -211,7 +211,7 @@ def _median(values: Floats) -> Floats:
     return _quantile(values, 0.5)
 
 
-def _changes_of(course: _Course, place: int, row: Floats, may_shift: bool) -> list[Change]:
+def _changes_of(course: _Course, place: int, row: Floats, may_shift: bool) -> list[HistoryChange]:
     """Returns the changes of a series, made in its row: the largest level shift, or its outliers."""
     values, level = course.values[place], course.level[place]
     outliers, shifts, done = list[slice](), list[tuple[float, int]](), 0
@@ -231,13 +231,14 @@ def _changes_of(course: _Course, place: int, row: Floats, may_shift: bool) -> li
             shifts.append((abs(size), first))
     if shifts and may_shift:
         _, first = max(shifts)
-        return [Change(place, first, -1, *_moved(row, course.season[place], first))]
+        return [HistoryChange(place, first, -1, *_moved(row, course.season[place], first))]
     observed = int((~np.isnan(row)).sum())
     if len(outliers) > max(3, _OFTEN * observed):
         return []
     expected = level + course.season[place]
     changes = [
-        Change(place, one.start, one.stop, row[one.start], expected[one.start]) for one in outliers
+        HistoryChange(place, one.start, one.stop, row[one.start], expected[one.start])
+        for one in outliers
     ]
     for one in outliers:
         around = level[one.start] + course.season[place, one]

@@ -17,7 +17,7 @@ from forecaster.config import Plan
 from forecaster.errors import number_of
 from forecaster.panel.arrays import PART_CELLS, Floats, Ints, empty_beside
 from forecaster.panel.findings import Finding
-from forecaster.panel.outliers import Change, cleaned
+from forecaster.panel.outliers import HistoryChange, cleaned
 from forecaster.panel.panel import Panel
 from forecaster.windows.effects import Effects, without_effects
 
@@ -33,7 +33,7 @@ class _Block(NamedTuple):
     """[S, T] of the panel."""
     values: Floats
     """[S, T] what is changed, data units; NaN = as it was."""
-    changes: list[Change]
+    changes: list[HistoryChange]
 
 
 def training_panel(panel: Panel, plan: Plan, end: int, effects: Effects | None) -> Panel:
@@ -89,7 +89,7 @@ def outliers_found(
 
 
 def _finding(
-    panel: Panel, rule: str, text: str, advice: str, found: Sequence[tuple[_Block, Change]]
+    panel: Panel, rule: str, text: str, advice: str, found: Sequence[tuple[_Block, HistoryChange]]
 ) -> Finding:
     """Returns a finding whose place is the first row that is changed, with its value and the level before."""
     block, change = min(found, key=lambda pair: pair[0].rows[pair[1].series, pair[1].first])

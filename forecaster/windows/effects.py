@@ -150,7 +150,7 @@ class Effects:
             for place, part in enumerate((left, values)):
                 changes[place] += np.nansum(np.abs(np.diff(part, axis=1)), axis=(0, 1))
         left, whole = changes
-        ratio = np.where(whole > 0, left / np.maximum(whole, _TINY), 1.0)
+        ratio = np.divide(left, whole, out=np.ones_like(whole), where=whole > 0)
         return replace(self, center=center, calendar_ratio=ratio.clip(_TINY, 1.0))
 
     def _center(self, place: int, part: int) -> Floats:
