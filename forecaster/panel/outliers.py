@@ -261,6 +261,8 @@ def _size_of_shift(values: Floats, first: int) -> float:
     seen = values[~np.isnan(values)]
     first -= len(values) - len(seen)
     side = min(_SIDE, len(seen) - first, first)
+    if side < _ENOUGH:
+        return 0.0
     size = float(np.median(seen[first : first + side]) - np.median(seen[first - side : first]))
     moved = seen.copy()
     moved[:first] += size

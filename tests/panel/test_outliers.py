@@ -110,6 +110,19 @@ def test_what_is_natural_stays(draw, season, random):
     assert (found != values).mean() < 0.005
 
 
+def test_far_values_at_the_start_are_outliers_where_the_next_are_not(random):
+    true = steady(random)
+    values = true.copy()
+    values[:20, 0] += 500
+    values[20:, :3] += 500
+    found, changes = cleaned(values, SEASON)
+    assert not any(one.is_shift for one in changes)
+    assert np.abs(found - true).max() < 20
+    values[20:, :12] = true[20:, :12] + 500  # longer than outliers last
+    found, changes = cleaned(values, SEASON)
+    assert {one.series for one in changes if one.is_shift} == {*range(20, SERIES)}
+
+
 def test_a_step_at_the_end_of_a_random_walk_stays(random):
     values = walk(random, (SERIES, STEPS))
     values[:, -1] += 30
