@@ -65,6 +65,8 @@ class HistoryChange(NamedTuple):
     """That of the first outlier, or the new level."""
     level: float
     """That was expected of it, or the one before."""
+    factor: float = 1.0
+    """Of the scatter around the level, where it shifts."""
 
     @property
     def is_shift(self) -> bool:
@@ -117,7 +119,7 @@ def cleaned(values: Floats, season: int) -> tuple[Floats, list[HistoryChange]]:
             changes += [one._replace(series=start + int(rows[one.series])) for one in found]
             # The rows before a level shift were moved: outliers are seen from there on.
             rows = rows[np.unique([one.series for one in found if one.is_shift]).astype(int)]
-    return result, sorted(changes)
+    return result, sorted(changes, key=lambda one: one.series)
 
 
 def _has_jump(values: Floats) -> Bools:
@@ -270,11 +272,11 @@ def _size_of_shift(values: Floats, first: int) -> float:
     return size if left < _UNEXPLAINED * variance else 0.0
 
 
-def _moved(row: Floats, season: Floats, first: int) -> tuple[float, float]:
+def _moved(row: Floats, season: Floats, first: int) -> tuple[float, float, float]:
     """Moves what lies before a step to the level from there on, and to its scatter where a unit changed.
 
     Returns:
-        The new level and the one before.
+        The new level, the one before, and the factor of the scatter.
     """
 
     def sides(values: Floats, most: int) -> list[Floats]:
@@ -291,4 +293,4 @@ def _moved(row: Floats, season: Floats, first: int) -> tuple[float, float]:
             factor = ratio
             after, before = (float(np.nanmedian(side)) for side in sides(row, _SIDE))
     row[:first] = after + (row[:first] - before) * factor
-    return after, before
+    return after, before, factor

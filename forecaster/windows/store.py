@@ -32,6 +32,10 @@ from forecaster.windows.effects import Effects
 from forecaster.windows.index import Int64
 
 _NAN, _FALSE = torch.tensor(torch.nan, dtype=torch.float64), torch.tensor(False)
+_MOST_CLEAN = 1 << 23
+"""Cells of windows without outliers that are kept."""
+_STEPS, _SEASONS = 256, 4
+"""Steps, and seasons, at the end of a history that are searched for outliers."""
 _END, _SLIGHT = 8, 1e-6
 """Steps at the end of a context that tell whether it varies, and the share of its size by which it then does."""
 
@@ -64,8 +68,15 @@ class _Edge:
 class WindowStore:
     """The arrays of one panel as tensors, ready to be gathered from."""
 
-    def __init__(self, panel: Panel, plan: ModelPlan, horizon: int, effects: Effects | None = None):
-        """Wraps a panel's arrays; targets are what effects leave of them."""
+    def __init__(
+        self,
+        panel: Panel,
+        plan: ModelPlan,
+        horizon: int,
+        effects: Effects | None = None,
+        outliers: bool = False,
+    ):
+        """Wraps a panel's arrays; targets are what effects leave of them; `outliers`: windows keep theirs."""
         widest = max(plan.context_length, plan.pool.history_length) + horizon
         self._effect: Tensor | None = None
         self._calendar: Tensor | None = None
@@ -82,6 +93,9 @@ class WindowStore:
         self.context_length, self.horizon = plan.context_length, horizon
         self._width, self._history = plan.context_length + horizon, plan.pool.history_length
         self._schema, self._season = panel.schema, plan.pool.seasons[0]
+        self._keeps_outliers = outliers or panel.schema.label is not None
+        self._clean: dict[bytes, tuple[Tensor, Tensor] | None] = {}
+        self._room = _MOST_CLEAN
         self._channels = panel.n_channels
         self._begin = torch.from_numpy(panel.indptr[:-1].copy())
         self._end = torch.from_numpy(panel.indptr[1:].copy())
@@ -171,10 +185,25 @@ class WindowStore:
             drivers=self._drivers_of(which, at),
             **self._effects_of(which, channel, at, history),
         )
-        if history and self._schema.label is None:
-            inputs = without_outliers(inputs, self._season)
+        if history and not self._keeps_outliers:
+            window = series.tobytes() + cutoff.tobytes()
+            window += b"" if channel is None else channel.tobytes()
+            inputs = self._without_outliers(inputs, window)
         truth = targets[:, length:] if self._schema.label is None else codes[:, :length, -1]
         return Batch(inputs, truth, which, at, self._time[at, 0])
+
+    def _without_outliers(self, inputs: Inputs, window: bytes) -> Inputs:
+        """Returns windows without outliers; those of equal series and cutoffs, as of a validation, are kept."""
+        if window not in self._clean:
+            found = without_outliers(inputs, self._season)
+            parts = None if found is inputs else (found.context, found.history)
+            if parts is not None:
+                self._room -= sum(part.numel() for part in parts)
+            if self._room < 0:
+                return found
+            self._clean[window] = parts
+        clean = self._clean[window]
+        return inputs if clean is None else replace(inputs, context=clean[0], history=clean[1])
 
     def _edge(self, which: Tensor, start: Tensor, width: int) -> _Edge | None:
         """Returns what is special about windows that reach outside their series; None = no window."""
@@ -289,10 +318,12 @@ class WindowStore:
         return _tensor(table), torch.from_numpy(place + self._width) - self._begin
 
 
-def training_store(panel: Panel, plan: Plan, effects: Effects | None = None) -> WindowStore:
+def training_store(
+    panel: Panel, plan: Plan, effects: Effects | None = None, outliers: bool = False
+) -> WindowStore:
     """Returns the store that a network of a plan is trained on: of what effects of covariates leave."""
     of_calendar = None if effects is None else effects.of_remainder(panel.calendar)
-    return WindowStore(panel, plan.model, plan.horizon, of_calendar)
+    return WindowStore(panel, plan.model, plan.horizon, of_calendar, outliers)
 
 
 def without_outliers(inputs: Inputs, season: int) -> Inputs:
@@ -301,17 +332,25 @@ def without_outliers(inputs: Inputs, season: int) -> Inputs:
     What effects of the calendar explain is no outlier.
     """
     longer = max(inputs.history, inputs.context, key=lambda part: part.shape[1])
-    steps = longer.shape[1]
+    steps, channels = longer.shape[1], longer.shape[2]
     factor, shift = longer.new_ones(()), longer.new_zeros(())
     if inputs.calendar.shape[1]:
         before = inputs.calendar.shape[1] - inputs.horizon
         calendar = inputs.calendar[:, before - steps : before]
         factor, shift = parts_of_effect(calendar, inputs.multiplies)
     remainder = longer / factor - shift
-    plain, changes = cleaned(remainder.transpose(1, 2).flatten(0, 1).numpy(), season)
+    rows = remainder.transpose(1, 2).flatten(0, 1).numpy()  # [B·C, T]
+    searched = max(0, steps - max(_STEPS, _SEASONS * season))
+    plain, changes = cleaned(rows[:, searched:], season)
     if not changes:
         return inputs
-    unfolded = torch.from_numpy(plain).unflatten(0, (len(longer), -1)).transpose(1, 2)
+    earlier = rows[:, :searched].copy()
+    for one in changes:
+        if one.is_shift:
+            own = earlier[one.series]
+            earlier[one.series] = one.value + (own - one.level) * one.factor
+    whole = torch.from_numpy(np.concatenate([earlier, plain], axis=1))
+    unfolded = whole.unflatten(0, (-1, channels)).transpose(1, 2)
     cells = torch.where(unfolded == remainder, longer, (unfolded + shift) * factor)
     context, history = (cells[:, steps - part.shape[1] :] for part in (inputs.context, inputs.history))
     return replace(inputs, context=context, history=history)

@@ -134,7 +134,8 @@ class RidgeWindows:
         index = index if span is None else _recent(panel, index, span)
         self.network = network
         self.linear = network.experts.linear
-        self._store = training_store(panel, plan)
+        # The rows that experts are solved on were rid of outliers before, all at once.
+        self._store = training_store(panel, plan, outliers=True)
         self._time = panel.time
         self._index = index
         # Rows of a window: its channel, or all of them.
