@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from forecaster.panel.arrays import PART_CELLS, Bools, Floats
+from forecaster.panel.arrays import Bools, Floats
 
 _WIDTH = 7
 """Values of which the median is a level."""
@@ -50,6 +50,7 @@ _SIDE = 15
 _SCATTER_SIDE, _SCATTER = 60, 3.0
 """The same of the scatter, and the factor by which it changes with a unit."""
 _MOST_SHIFTS = 4
+_CELLS = 1 << 17  # searched at a time
 _OF_NORMAL = 1.4826  # a standard deviation over the median distance
 
 
@@ -100,7 +101,7 @@ def cleaned(values: Floats, season: int) -> tuple[Floats, list[HistoryChange]]:
         season: steps; 1 = none.
     """
     result, changes = values, list[HistoryChange]()
-    most = max(1, PART_CELLS // max(1, values.shape[1]))
+    most = max(1, _CELLS // max(1, values.shape[1]))
     for start in range(0, len(values), most):
         part = values[start : start + most]
         rows = np.flatnonzero(_has_jump(part))

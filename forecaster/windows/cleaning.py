@@ -15,7 +15,7 @@ import numpy as np
 
 from forecaster.config import Plan
 from forecaster.errors import number_of
-from forecaster.panel.arrays import PART_CELLS, Floats, Ints, empty_beside
+from forecaster.panel.arrays import Floats, Ints, empty_beside
 from forecaster.panel.findings import Finding
 from forecaster.panel.outliers import HistoryChange, cleaned
 from forecaster.panel.panel import Panel
@@ -23,6 +23,7 @@ from forecaster.windows.effects import Effects, without_effects
 
 _MOST_ROWS = 1 << 14
 """Of a series, its last ones."""
+_CELLS = 1 << 18  # read at a time
 
 
 class _Block(NamedTuple):
@@ -64,21 +65,20 @@ def outliers_found(
         most: rows of a history.
     """
     panel = without_effects(panel, effects)
-    blocks = [*_cleaned(panel, end, season, None, most)]
-    if blocks and effects is not None and effects.calendar:
+    found = _found(panel, end, season, None, most)
+    if found and effects is not None and effects.calendar:
         # They only explain: it is enough to read them where there is something to explain.
-        rows = [block.rows[one.series, -1] for block in blocks for one in block.changes]
+        rows = [one.row for one in found]
         some = np.unique(np.searchsorted(panel.indptr, rows, side="right") - 1)
         left = end[some] - panel.indptr[some]
         panel = panel.some(some)
-        blocks = [*_cleaned(panel, panel.indptr[:-1] + left, season, effects, most)]
-    found = [(block, one) for block in blocks for one in block.changes]
-    shifts = [pair for pair in found if pair[1].is_shift]
-    outliers = [pair for pair in found if not pair[1].is_shift]
+        found = _found(panel, panel.indptr[:-1] + left, season, effects, most)
+    outliers = [one for one in found if one.cells]
+    shifts = [one for one in found if not one.cells]
     findings = list[Finding]()
     if outliers:
-        count = sum(one.last - one.first for _, one in outliers)
-        text = f"far from the values around, and left out of histories: {number_of(count, 'outlier')}"
+        count = number_of(sum(one.cells for one in outliers), "outlier")
+        text = f"far from the values around, and left out of histories: {count}"
         advice = "correct them, or declare the covariate or the holidays that explain them"
         findings.append(_finding(panel, "outlier", text, advice, outliers))
     if shifts:
@@ -88,17 +88,38 @@ def outliers_found(
     return findings
 
 
-def _finding(
-    panel: Panel, rule: str, text: str, advice: str, found: Sequence[tuple[_Block, HistoryChange]]
-) -> Finding:
+class _Found(NamedTuple):
+    """What a finding says of outliers in a row, or of a level shift."""
+
+    row: int
+    """Of the panel, the first."""
+    cells: int
+    """Outliers; 0 = a level shift."""
+    value: float
+    """That of the first outlier, or the new level; data units."""
+    level: float
+    """That was expected of it, or the one before."""
+
+
+def _found(panel: Panel, end: Ints, season: int, effects: Effects | None, most: int) -> list[_Found]:
+    found = []
+    for block in _cleaned(panel, end, season, effects, most):
+        for one in block.changes:
+            row = int(block.rows[one.series, one.first])
+            if one.is_shift:
+                found.append(_Found(row, 0, one.value, one.level))
+            else:  # with the effects of the calendar
+                value, level = panel.values[row, block.channel], block.values[one.series, one.first]
+                found.append(_Found(row, one.last - one.first, float(value), float(level)))
+    return found
+
+
+def _finding(panel: Panel, rule: str, text: str, advice: str, found: Sequence[_Found]) -> Finding:
     """Returns a finding whose place is the first row that is changed, with its value and the level before."""
-    block, change = min(found, key=lambda pair: pair[0].rows[pair[1].series, pair[1].first])
-    row = int(block.rows[change.series, change.first])
-    series = int(np.searchsorted(panel.indptr, row, side="right")) - 1
-    value, level = change.value, change.level
-    if not change.is_shift:  # with the effects of the calendar
-        value, level = panel.values[row, block.channel], block.values[change.series, change.first]
-    where = f"{panel.calendar.text(int(panel.time[row]))}: {value:,.6g} after a level of {level:,.6g}"
+    first = min(found)
+    series = int(np.searchsorted(panel.indptr, first.row, side="right")) - 1
+    time = panel.calendar.text(int(panel.time[first.row]))
+    where = f"{time}: {first.value:,.6g} after a level of {first.level:,.6g}"
     return Finding("note", rule, text, advice, panel.series_names[series], where, len(found))
 
 
@@ -132,6 +153,6 @@ def _blocks(indptr: Ints, end: Ints, most: int) -> Iterator[Ints]:
     order = order[count[order] > 0]
     while len(order):
         longest = int(count[order[0]])
-        some, order = np.split(order, [max(1, PART_CELLS // longest)])
+        some, order = np.split(order, [max(1, _CELLS // longest)])
         rows = end[some, None] - np.arange(longest, 0, -1)
         yield np.where(rows >= indptr[some, None], rows, -1)
