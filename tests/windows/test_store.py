@@ -38,7 +38,7 @@ def store_of(panel, length=L, horizon=H, history=T):
     drivers = panel.schema.columns[-DRIVERS:]
     pool = ExpertPlan(history_length=history, drivers=drivers, driver_length=history + 3)
     plan = ModelPlan(context_length=length, patch=1, decoder_patch=1, pool=pool)
-    return WindowStore(panel, plan, horizon)
+    return WindowStore(panel, plan, horizon, outliers=True)
 
 
 def batch_of(panel, wanted, channel=None, **lengths):
@@ -172,7 +172,7 @@ def test_a_history_is_left_out_only_where_no_scale_is_taken_from_it(make_panel, 
     pool = ExpertPlan(history_length=T)
     plan = ModelPlan(context_length=L, attention_length=read, patch=1, decoder_patch=1, pool=pool)
     plan = plan.model_copy(update={"scale_length": scale_length})
-    store = WindowStore(panel, plan, H)
+    store = WindowStore(panel, plan, H, outliers=True)
     scaler, left_out = ContextScaler(2, scale_length), 0
     for series, cutoff in cutoffs(panel):
         for channel in (np.array([0]), np.array([1]), None):
