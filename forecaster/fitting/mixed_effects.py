@@ -192,7 +192,7 @@ def _of_static(codes: Codes, own: Floats, known: Floats, group: Ints) -> tuple[F
     for static, size in enumerate(_few_codes(codes)):
         is_code = (codes[:, static] == np.arange(1, size + 1)[:, None]) * 1.0  # [M, S]
         spare = len(codes) - is_code.any(axis=1).sum()  # series more than means
-        if spare < len(codes) / 2:
+        if size == 0 or spare < len(codes) / 2:
             continue
         weight = np.einsum("ms,sck->mck", is_code, known).clip(min=_TINY)
         mean = np.einsum("ms,sck->mck", is_code, known * left) / weight
@@ -202,7 +202,7 @@ def _of_static(codes: Codes, own: Floats, known: Floats, group: Ints) -> tuple[F
         chance = within / is_code.sum(axis=1).clip(min=1)[:, None]  # [M, G]
         squares = np.stack([_by_term(one[None] ** 2, group) for one in mean])
         squares = squares / (own.shape[1] * np.bincount(group))
-        between = (squares - chance).mean(axis=0).clip(min=0) if size else np.zeros_like(within)
+        between = (squares - chance).mean(axis=0).clip(min=0)
         whole = between + chance
         kept = np.divide(between, whole, out=np.zeros_like(chance), where=whole > 0)
         found[:, static, 1 : size + 1] = np.moveaxis(mean * kept[:, None, group], 0, 1)

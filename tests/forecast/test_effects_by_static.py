@@ -101,6 +101,15 @@ def test_means_of_codes_equal_those_of_a_slow_twin(random):
     assert not one_by_one.any()
 
 
+def test_a_static_with_very_many_words_or_none_known_says_nothing(random):
+    own, known, group = random.normal(size=(200, 1, 2)), np.ones((200, 1, 2)), np.zeros(2, int)
+    many = random.integers(1, 100, (200, 1)).astype(np.int32)
+    for codes in (many, np.zeros((200, 1), np.int32)):
+        found, left = _of_static(codes, own, known, group)
+        assert not found.any()
+        assert left == pytest.approx(1)
+
+
 def slow_means(codes, own, known, group):
     """[3, K] shrunken means by code, by loops."""
     means, count = np.zeros((3, 4)), np.zeros(3)
