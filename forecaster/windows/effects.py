@@ -145,9 +145,7 @@ class Effects:
         for places, rows, of_series in self._calendar_parts(panel):
             center[places, :, 1] = of_series.mean(axis=1)
             values = panel.values[rows, : len(self.multiplies)].reshape(of_series.shape)
-            factor = np.exp(-np.where(self.multiplies, of_series, 0.0))
-            left = values * factor - np.where(self.multiplies, 0.0, of_series)
-            for place, part in enumerate((left, values)):
+            for place, part in enumerate((self._left(values, of_series), values)):
                 changes[place] += np.nansum(np.abs(np.diff(part, axis=1)), axis=(0, 1))
         left, whole = changes
         ratio = np.divide(left, whole, out=np.ones_like(whole), where=whole > 0)
@@ -208,9 +206,13 @@ class Effects:
         values = empty_beside(panel.values, panel.values.shape, np.float64)
         values[:] = panel.values
         targets = values[:, : panel.n_channels]
-        targets *= np.exp(-np.where(self.multiplies, effect, 0.0))
-        targets -= np.where(self.multiplies, 0.0, effect)
+        targets[:] = self._left(targets, effect)
         return replace(panel, values=values)
+
+    def _left(self, values: Floats, effect: Floats) -> Floats:
+        """Returns what an effect [..., C] leaves of values, as at the top of this file."""
+        factor = np.exp(-np.where(self.multiplies, effect, 0.0))
+        return np.asarray(values * factor - np.where(self.multiplies, 0.0, effect))
 
     def of_remainder(self, calendar: Calendar) -> Effects | None:
         """Returns those of the calendar alone, for a panel that covariates were taken out of; None = none."""
