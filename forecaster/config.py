@@ -53,6 +53,8 @@ Expert = Literal[
     "slow_trend",
     "fast_trend",
     "theta",
+    "line",
+    "curve",
     "ets",
     "autoregression",
     "seasonal_naive",

@@ -133,13 +133,22 @@ def _past_forecasts(
 ) -> Iterator[tuple[int, Int64, Floats, Floats]]:
     """Yields the number of a past cutoff, the series [n] with a history of `least` steps up to it, and of these
     the quantiles [n, H, C, Q] and the truth [n, H, C]; nothing of a cutoff without such series."""
-    for number, time in enumerate(times):
-        row = panel.row_at(time)
-        series = np.flatnonzero(row - panel.indptr[:-1] + 1 >= least)
-        if len(series):
-            leads = row[series, None] + np.arange(1, horizon + 1)
-            quantiles = predictor.quantiles(panel, series, row[series], horizon)
-            yield number, series, quantiles, panel.values[leads, : panel.n_channels]
+    levels = len(predictor.artifact.plan.model.quantile_levels)
+    cells = panel.n_series * horizon * panel.n_channels * levels
+    rows = np.reshape([panel.row_at(time) for time in times], (len(times), panel.n_series))
+    has_history = rows - panel.indptr[:-1] + 1 >= least
+    # Many cutoffs of a small table are forecast at once.
+    for part in blocks(len(times), cells):
+        cutoff, series = np.nonzero(has_history[part])
+        if not len(series):
+            continue
+        row = rows[part][cutoff, series]
+        quantiles = predictor.quantiles(panel, series, row, horizon)
+        leads = row[:, None] + np.arange(1, horizon + 1)
+        truth = panel.values[leads, : panel.n_channels]
+        for number in np.unique(cutoff):
+            these = cutoff == number
+            yield part.start + int(number), series[these], quantiles[these], truth[these]
 
 
 def _counts(artifact: Artifact, quantiles: Floats, truth: Floats) -> NDArray[np.uint8]:

@@ -48,6 +48,8 @@ PLAIN: dict[Expert, str] = {
     "slow_trend": "a trend that lasts",
     "fast_trend": "a trend that turns fast",
     "theta": "half the trend",
+    "line": "a straight line",
+    "curve": "growth or decline by one factor",
     "ets": "the best of four smoothings",
     "autoregression": "the last three changes",
     "seasonal_naive": "the last season",

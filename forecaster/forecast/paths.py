@@ -40,7 +40,7 @@ UNKNOWN = 255
 """Stands for an error that is not known."""
 _PRIOR = 10.0  # cutoffs without overlap at which a series' own count as much as what all have in common
 _LEAD_PRIOR, _PHI = 5.0, 0.65  # errors that a usual autocorrelation counts as, and that
-_SERIES_PRIOR, _RHO = 2.0, 0.1  # cutoffs that a usual correlation of series counts as, and that
+_SERIES_PRIOR, _RHO = 2.0, 0.1  # cutoffs of two series that a usual correlation counts as, and that
 _CHUNK = 64  # series and channels at a time: small enough for the cache
 _BETWEEN = "\x1f"  # the unit separator: no key holds it
 
@@ -97,7 +97,10 @@ class ErrorLevels:
 
     @cached_property
     def correlation(self) -> float:
-        """ρ, the mean correlation of two series or channels at one lead, shrunk to 0.1."""
+        """ρ, the mean correlation of two series or channels at one lead, shrunk to ρ₀ = 0.1.
+
+        Of K series a cutoff shows it with the variance ∝ (ρ₀ + (1 − ρ₀) / K)².
+        """
         errors = self._normal
         count = self._known.sum(axis=1)  # [J, H]
         squares = (errors**2).sum(axis=1)
@@ -105,9 +108,10 @@ class ErrorLevels:
         pairs = (count * (count - 1)).sum()
         trust = float(self._independent(np.array(self.cutoffs))) if pairs else 0.0
         found = products / pairs * count.sum() / squares.sum() if pairs else 0.0
-        return float(
-            np.clip((trust * found + _SERIES_PRIOR * _RHO) / (trust + _SERIES_PRIOR), 0.0, 0.9)
-        )
+        deviation = _RHO + (1 - _RHO) / max(2, errors.shape[1])
+        of_two = _RHO + (1 - _RHO) / 2
+        prior = _SERIES_PRIOR * (deviation / of_two) ** 2
+        return float(np.clip((trust * found + prior * _RHO) / (trust + prior), 0.0, 0.9))
 
     @cached_property
     def over_leads(self) -> NDArray[np.float64]:

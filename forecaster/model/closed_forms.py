@@ -1,4 +1,4 @@
-"""Experts with a closed form: naive, seasonal, drift, exponential smoothing, Theta and intermittent demand.
+"""Experts with a closed form: naive, seasonal, drift, exponential smoothing, curves and intermittent demand.
 
 Each reads the history of a row alone, at the window's cutoff and at earlier ones. What is linear in a long
 history is a product with a matrix: its answers to a unit impulse at each step.
@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from forecaster.config import Expert, ModelPlan
 from forecaster.model.autoregression import autoregression
 from forecaster.model.channels import before_cutoffs, last_steps, thin_product
+from forecaster.model.curves import Curves
 
 Lengths = Int[Tensor, "R J"]
 """Steps of a window since the first observation."""
@@ -95,13 +96,41 @@ class Seasons(NamedTuple):
     drift: Tensor
     """[R, J, 1] of the means, a step."""
 
+    @property
+    def mean(self) -> Float[Tensor, "R J S"]:
+        """The mean season sₚ."""
+        return self.detrended.mean(dim=-2)
+
+    @property
+    def shown(self) -> Float[Tensor, "R J 1"]:
+        """What of the mean season is more than chance:
+
+            shown  = max(0, 1 − chance / Σ sₚ²)
+            chance = Σ variance of a phase between N seasons / N
+
+        Empirical Bayes, as of James and Stein 1961: where there is no season its mean over six has a sixth of the
+        variance of the values.
+        """
+        count = self.detrended.shape[-2]
+        apart = self.detrended - self.mean[..., None, :]
+        variance = apart.square().sum(dim=(-2, -1)) / (count - 1)
+        chance = variance / count  # [R, J]
+        whole = self.mean.square().sum(dim=-1).clamp(min=_TINY**2)
+        return (1 - chance / whole).clamp(min=0)[..., None]
+
+    @property
+    def pattern(self) -> Float[Tensor, "R J S"]:
+        """The mean season, as far as it is shown."""
+        return self.shown * self.mean
+
 
 class ClosedForms(nn.Module):
     """The experts that need no solving."""
 
-    def __init__(self, config: ModelPlan):
+    def __init__(self, config: ModelPlan, horizon: int):
         super().__init__()
         self.names = config.pool.experts
+        self.curves = Curves(config.pool.memory, horizon)
         self.trends = tuple(name for name in TRENDS if name in self.names)
         self.memory = config.pool.memory
         self.season, self.second = config.pool.seasons
@@ -137,10 +166,11 @@ class ClosedForms(nn.Module):
             zero_padded=before_cutoffs(torch.where(since_first, filled, 0.0), shifts, self.memory),
             length=(length[:, None] - shift).clamp(1, self.memory),
         )
+        usual = _mean_by_phase(windows, self.season)  # [R, J, S]
         forecasts = {
             "naive": _naive(windows, len(leads)),
             "drift": _drift(windows, lead),
-            "long_mean": _mean_by_phase(windows, self.season).index_select(-1, phase),
+            "long_mean": usual.index_select(-1, phase),
         }
         seasons = None
         if self.season > 1:
@@ -159,7 +189,7 @@ class ClosedForms(nn.Module):
                 forecasts[name] = _seasonal_mean(filled, self.second, count, shifts, lead)
         if seasons is not None and "profile" in self.names:
             forecasts["profile"] = _profile(filled, seasons, self.second, length, shifts, leads)
-        forecasts |= self._smoothed(windows, seasons, leads)
+        forecasts |= self._smoothed(windows, seasons, usual, leads)
         if "autoregression" in self.names:
             base = forecasts["naive" if seasons is None else "seasonal_mean"]
             added = autoregression(filled, length, self.memory, self.season, shifts, leads)
@@ -169,7 +199,13 @@ class ClosedForms(nn.Module):
             forecasts["tsb"] = demand.expand(-1, -1, len(leads))
         return forecasts
 
-    def _smoothed(self, windows: Windows, seasons: Seasons | None, leads: list[int]) -> Forecasts:
+    def _smoothed(
+        self,
+        windows: Windows,
+        seasons: Seasons | None,
+        usual: Float[Tensor, "R J S"],
+        leads: list[int],
+    ) -> Forecasts:
         """Levels and trends of seasonally adjusted values, plus the season; ETS of the values themselves.
 
         With s the mean season (`_detrended`), x = y − s the adjusted values, ℓ and b their level and trend:
@@ -178,6 +214,7 @@ class ClosedForms(nn.Module):
             damped_trend   ŷ(h) = ℓ + (φ + … + φʰ)·b + s    Gardner and McKenzie 1985, as in `smooth`
             slow_trend, fast_trend    ŷ(h) = ℓ + b·h + s    Holt 1957, without damping: φ = 1
             theta          ŷ(h) = ℓ + b/2·h + s             b the slope of least squares of x
+            line, curve    of least squares through x (curves.py), plus s over the whole memory
 
         Theta is by Assimakopoulos and Nikolopoulos 2000, in the form of Hyndman and Billah 2003, who add the
         lag of ℓ behind the line, (1 − α)/α · b/2. α is fixed here, at 0.4: parameters that are searched for
@@ -196,9 +233,13 @@ class ClosedForms(nn.Module):
         products = thin_product(windows.values, torch.cat(filters, dim=1))  # [R, J, K] @ [K, _]
         states, *ets = products.split([matrix.shape[1] for matrix in filters], dim=-1)
         pattern = torch.zeros_like(windows.values[..., :1])  # [R, J, 1]: no season is known
+        adjusted = windows.values
         if seasons is not None:
-            adjusted = windows.length[..., None] >= 2 * season  # seen twice
-            pattern = torch.where(adjusted, seasons.detrended.mean(dim=-2), 0.0)  # [R, J, S]
+            is_known = windows.length[..., None] >= 2 * season  # seen twice
+            pattern = torch.where(is_known, seasons.pattern, 0.0)  # [R, J, S]
+            # The last step of the memory has the last phase of a season.
+            phase = torch.arange(-self.memory, 0, device=pattern.device) % season
+            adjusted = adjusted - pattern[..., phase]
         seasonal = pattern[..., [lead % season for lead in leads]]  # [R, J, L]
         # States of x: those of y less those of the pattern, repeated over the memory.
         states = states - thin_product(pattern, self.filters.get_buffer("pattern"))
@@ -213,7 +254,16 @@ class ClosedForms(nn.Module):
         for number, name in enumerate(self.trends):
             local_level, local_trend = trends[2 * number : 2 * number + 2]
             forecasts[name] = local_level + local_trend * step + seasonal
-        forecasts["theta"] = theta_level + _slope(windows, pattern) / 2 * step + seasonal
+        fitted = self.curves(adjusted, windows.length, step.long() - 1)
+        forecasts["theta"] = theta_level + fitted.slope / 2 * step + seasonal
+        if seasons is not None:
+            # The mean of each phase less that of the line: over whole seasons no other part of it differs.
+            ramp = _ramp(season, pattern.device) * fitted.slope
+            lasting = usual - usual.mean(dim=-1, keepdim=True) - ramp  # [R, J, S]
+            lasting = torch.where(is_known, seasons.shown * lasting, 0.0)
+            seasonal = lasting[..., [lead % season for lead in leads]]
+        forecasts["line"] = fitted.line + seasonal
+        forecasts["curve"] = fitted.curve + seasonal
         if "ets" in self.names:
             errors, ends = (product.unflatten(-1, (len(ETS), -1)) for product in ets)  # [R, J, P, _]
             end = _best_candidate(errors, ends)  # [R, J, phase, then the trend]
@@ -419,7 +469,7 @@ def _profile(
     weights = torch.stack([torch.ones_like(reached[0]), *reached[1:]])[..., None].float()
     profile = (torch.stack(deviations) * weights).sum(dim=0) / weights.sum(dim=0)
     level = before_cutoffs(filled, shifts, span).mean(dim=-1, keepdim=True)  # [R, J, 1]
-    pattern = seasons.detrended.mean(dim=-2)[..., [lead % season for lead in leads]]
+    pattern = seasons.pattern[..., [lead % season for lead in leads]]
     return level + pattern + profile
 
 
@@ -507,7 +557,7 @@ def _chance(demand: Float[Tensor, "R J K"], length: Lengths) -> Float[Tensor, "R
     return (total * (1 - _DECAY) / (1 - _DECAY**length))[..., None]
 
 
-# Seasons and slopes
+# Seasons
 
 
 def _last_seasons(
@@ -528,30 +578,13 @@ def _detrended(blocks: Float[Tensor, "R J N S"]) -> Seasons:
     mean = blocks.mean(dim=-1, keepdim=True)  # [R, J, N, 1]
     first, last = mean[..., 0, :], mean[..., -1, :]  # [R, J, 1]
     drift = (last - first) / (max(1, count - 1) * season)
-    ramp = torch.arange(season, device=blocks.device) - (season - 1) / 2
+    ramp = _ramp(season, blocks.device)
     return Seasons(blocks, blocks - mean - drift[..., None] * ramp, drift)
 
 
-def _slope(windows: Windows, pattern: Float[Tensor, "R J S"]) -> Float[Tensor, "R J 1"]:
-    """Slope of least squares of x, the history less its pattern, with t = 1 … n steps back:
-
-        b = −Σ (t − (n + 1)/2)·x / (n·(n² − 1)/12)
-
-    Values before the first observation are 0 and add nothing; the pattern is taken off the two sums.
-    """
-    values, length = windows.zero_padded, windows.length
-    season, count = pattern.shape[-1], length.float()
-    age = torch.arange(values.shape[-1], 0, -1, device=count.device).float()  # t
-    phase_count = _count_by_phase(length, season).float()  # [R, J, S]
-    phase = torch.arange(season, device=count.device)
-    total = values.sum(dim=-1) - (phase_count * pattern).sum(dim=-1)  # Σ x
-    # The ages of one phase are i·m − phase, i = 1 … n: their sum is m·n·(n + 1)/2 − phase·n.
-    phase_age = season * phase_count * (phase_count + 1) / 2 - phase * phase_count
-    moment = values @ age - (phase_age * pattern).sum(dim=-1)  # Σ t·x
-    covariance = (count + 1) / 2 * total - moment
-    variance = count * (count * count - 1) / 12
-    # Two steps have a variance of 0.5; the slope of one step is 0 / 0.5.
-    return (covariance / variance.clamp(min=0.5))[..., None]
+def _ramp(season: int, device: torch.device) -> Float[Tensor, " S"]:
+    """[S] steps from the middle of a season."""
+    return torch.arange(season, device=device) - (season - 1) / 2
 
 
 def _count_by_phase(length: Lengths, season: int) -> Int[Tensor, "R J S"]:

@@ -59,6 +59,8 @@ class Evidence:
     """[R, E] whether the history suffices for an expert."""
     scatter: Tensor
     """[R] mean distance of values one season apart."""
+    variogram: Tensor
+    """[R, P] mean distance of values as far apart as the cutoff and each position, without their season."""
     width: Tensor
     """[R, P] of the bands at the phase of each position, relative to the mean over a season."""
     recent: Tensor
@@ -190,6 +192,50 @@ def recent_steps(
     changes = recent - padded[:, -RECENT - season : -season]
     both = seen[:, -RECENT:] & seen[:, -RECENT - season : -season]
     return recent, torch.where(both, changes, 0.0), seen[:, -RECENT:]
+
+
+def variogram(
+    filled: Float[Tensor, "R T"],
+    length: Int[Tensor, " R"],
+    season: int,
+    memory: int,
+    leads: Sequence[int],
+) -> Float[Tensor, "R P"]:
+    """Returns the mean distance of values as many steps apart as the cutoff and each lead, without their season.
+
+    Errors of what returns to a level do not grow with the lead, those of a random walk do: this tells them apart by
+    all of the memory. Where no pair is so far apart, the distance is that of the lead before; 0 of one step.
+
+    Source: Matheron, "Principles of geostatistics" (1963).
+    """
+    span = min(memory, filled.shape[1]) // season * season
+    length = length.clamp(max=span)
+    adjusted = _without_season(filled[:, -span:], length, season)
+    found = [torch.zeros_like(filled[:, 0])]
+    for lead in leads:
+        lag = lead + 1
+        if lag >= span:
+            found.append(found[-1])
+            continue
+        pairs = (length - lag).clamp(min=0)
+        distance = (adjusted[:, lag:] - adjusted[:, :-lag]).abs()
+        total = (distance * last_steps(pairs, span - lag)).sum(dim=1)
+        found.append(torch.where(pairs > 0, total / pairs.clamp(min=1), found[-1]))
+    return torch.stack(found[1:], dim=1)
+
+
+def _without_season(
+    values: Float[Tensor, "R T"], length: Int[Tensor, " R"], season: int
+) -> Float[Tensor, "R T"]:
+    """Values of whole seasons less the mean of their phase, where two seasons were seen."""
+    if season == 1:
+        return values
+    seasons = values.unflatten(1, (-1, season))
+    is_seen = last_steps(length, values.shape[1]).unflatten(1, (-1, season))
+    total = torch.where(is_seen, seasons, 0.0).sum(dim=1, keepdim=True)
+    mean = total / is_seen.sum(dim=1, keepdim=True).clamp(min=1)
+    is_known = (length >= 2 * season)[:, None, None]
+    return (seasons - torch.where(is_known, mean, 0.0)).flatten(1)
 
 
 def phase_widths(

@@ -429,6 +429,7 @@ def row_features(
         torch.asinh((center - last[:, None]) / unit[:, None]),
         torch.asinh((center - evidence.zero[:, None]) / unit[:, None]) * counts[:, None],
         evidence.width.log(),
+        _log_ratio((evidence.variogram, unit[:, None])),  # how far values go in so many steps
     ]
     return torch.cat([torch.stack(each, dim=1), of_cutoffs, *of_positions], dim=1)
 
@@ -443,7 +444,7 @@ def step_features(evidence: Evidence) -> Float[Tensor, "R G _"]:
     return torch.cat(patched, dim=-1)
 
 
-FEATURES = (3 * POSITIONS + 2 * _CUTOFFS + 4, 17 + _CUTOFFS + 4 * POSITIONS, 3 * _PATCH)
+FEATURES = (3 * POSITIONS + 2 * _CUTOFFS + 4, 17 + _CUTOFFS + 5 * POSITIONS, 3 * _PATCH)
 """Numbers of an expert's token, of the row's, and of a patch's."""
 
 
@@ -454,8 +455,8 @@ def _last_and_earlier(steps: Float[Tensor, "R W"]) -> tuple[Tensor, Tensor]:
 
 
 def _log_ratio(pair: tuple[Tensor, Tensor]) -> Tensor:
-    late, early = pair
-    return ((late + _TINY) / (early + _TINY)).log().clamp(-4, 4)
+    one, other = pair
+    return ((one + _TINY) / (other + _TINY)).log().clamp(-4, 4)
 
 
 def _bounded(change: Tensor, most: float) -> Tensor:

@@ -29,8 +29,16 @@ from forecaster.model.arx import ArxForecast
 from forecaster.model.autoregression import ORDER
 from forecaster.model.channels import few_categories, fold, indicators, last_steps
 from forecaster.model.closed_forms import LEVEL_SEASONS, ClosedForms, values_at
+from forecaster.model.curves import FEWEST
 from forecaster.model.embedding import Shape
-from forecaster.model.evidence import Evidence, interpolation, phase_widths, positions, recent_steps
+from forecaster.model.evidence import (
+    Evidence,
+    interpolation,
+    phase_widths,
+    positions,
+    recent_steps,
+    variogram,
+)
 from forecaster.model.expert_attention import BRIEF, LEVELS, Answer, ExpertAttention, Lead, mixed
 from forecaster.model.linear import HARMONICS, Cutoffs, LinearForecast
 from forecaster.model.positions import phase_sinusoids
@@ -132,7 +140,7 @@ class Experts(nn.Module):
         self.spacing = config.pool.cutoff_spacing
         self.cutoff_span = CUTOFFS * self.spacing
         """Steps from the earliest cutoff to the window's own."""
-        self.closed_forms = ClosedForms(config)
+        self.closed_forms = ClosedForms(config, shape.horizon)
         self.linear = LinearForecast(config, shape) if config.pool.needs_maps else None
         self.arx = ArxForecast(config, shape) if "arx" in self.names else None
         self.attention = ExpertAttention(self.names, tunable=True).requires_grad_(False)
@@ -265,6 +273,9 @@ class Experts(nn.Module):
             known=known.float()[:, :, of_position],
             available=self._available(inputs, history.length, has_calendar),
             scatter=self._scatter(history),
+            variogram=variogram(
+                history.filled, history.length, self.season, self.memory, self._positions
+            ),
             width=width[:, self._positions],
             recent=recent,
             changes=changes,
@@ -443,7 +454,7 @@ class Experts(nn.Module):
         # Of what the calendar leaves a season or two say nothing more.
         seasons = 1 if has_calendar else 3
         least = dict.fromkeys(SEASONAL, seasons * self.season) | dict.fromkeys(SECOND, self.second)
-        least |= {"growing_season": 3 * self.season, "tsb": 1}
+        least |= {"growing_season": 3 * self.season, "tsb": 1, "line": FEWEST, "curve": FEWEST}
         least["seasonal_drift"] = max(2, seasons) * self.season
         least["autoregression"] = self.season + max(self.season, 2 * ORDER)
         least["profile"] = self.second + LEVEL_SEASONS * self.season

@@ -71,6 +71,10 @@ class Inputs:
     def to(self, device: torch.device | str) -> Inputs:
         return Inputs(*(getattr(self, field.name).to(device) for field in fields(self)))
 
+    def repeated(self, count: int) -> Inputs:
+        """Returns all windows so many times, one after the other."""
+        return Inputs(*(torch.cat([getattr(self, field.name)] * count) for field in fields(self)))
+
     @property
     def horizon(self) -> int:
         """Steps that are forecast."""

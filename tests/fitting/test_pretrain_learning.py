@@ -1,5 +1,7 @@
 """Rows that attention over experts learns from, draws of them, and the training: exact when resumed."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -20,6 +22,7 @@ from forecaster.fitting.pretrain.learning import (
     chances,
     learn,
     left_out,
+    mirrored,
 )
 from forecaster.model.expert_attention import METHODS, SOLVED
 
@@ -105,6 +108,26 @@ def test_an_expert_is_always_left_and_solved_ones_go_more_often(rows):
     assert 0.35 < share[solved].mean() < 0.55
     assert 0.1 < share[METHODS.index("naive")] < 0.25
     assert 0.02 < (after.sum(dim=1) == 1).float().mean() < 0.12
+
+
+def test_half_of_the_rows_are_upside_down_and_counts_never(rows):
+    counts = torch.arange(len(rows.truth)) % 3 == 0
+    rows = rows._replace(evidence=replace(rows.evidence, counts=counts))
+    batch = batch_of(rows, np.arange(len(counts)), np.zeros(len(counts), int))
+    after = mirrored(batch, np.random.default_rng(0)).rows
+    seen = ~rows.truth.isnan()
+    is_turned = ((after.truth == -rows.truth) | ~seen).all(dim=1) & seen.any(dim=1)
+    assert not is_turned[counts].any()
+    assert 0.3 < is_turned[~counts].float().mean() < 0.7
+    assert torch.equal(after.evidence.error, rows.evidence.error)
+    sign = torch.where(is_turned, -1.0, 1.0)[:, None]
+    assert torch.equal(after.evidence.recent, rows.evidence.recent * sign)
+    assert torch.equal(after.evidence.zero, rows.evidence.zero * sign[:, 0])
+    # Untrained, a forecast upside down is that of the row upside down.
+    network, numbers = Pretrained(), np.arange(len(counts))
+    with torch.no_grad():
+        loss, of_turned = (network.losses(batch_of(one, numbers, numbers))[0] for one in (rows, after))
+    torch.testing.assert_close(of_turned, loss)
 
 
 def test_the_loss_is_the_pinball_of_nine_levels_in_units_of_the_row(rows):

@@ -53,6 +53,41 @@ def test_a_level_returns_and_a_walk_does_not():
     assert abs(lag_correlation(np.diff(walk), 1)) < 0.1
 
 
+def test_flat_series_have_no_memory_beyond_their_season():
+    flat = make_series("flat", SeriesShape(256, 400), 0)
+    assert all(abs(lag_correlation(flat, lag)) < 0.03 for lag in (1, 5, 30))
+    seasonal = (
+        make_series("flat", SeriesShape(256, 400, 7), 0).reshape(256, -1)[:, :399].reshape(256, 57, 7)
+    )
+    spread = seasonal.std(axis=1)
+    assert (spread.max(axis=1) / spread.min(axis=1) > 2).mean() > 0.15
+
+
+def test_a_line_leaves_no_memory():
+    values = make_series("line", SeriesShape(256, 200), 0)
+    time = np.arange(200)
+    fits = np.polynomial.polynomial.polyfit(time, values.T, 1)
+    left = values - np.polynomial.polynomial.polyval(time, fits)
+    assert abs(lag_correlation(left, 1)) < 0.05
+    assert np.median(values.std(axis=1) / left.std(axis=1)) > 1.2
+
+
+def test_compound_growth_is_a_line_of_logarithms():
+    values = np.log(make_series("compound", SeriesShape(256, 200), 0))
+    time = np.arange(200)
+    fits = np.polynomial.polynomial.polyfit(time, values.T, 1)
+    left = values - np.polynomial.polynomial.polyval(time, fits)
+    assert abs(lag_correlation(left, 1)) < 0.05
+    assert np.abs(fits[1] * 200).max() > 1
+
+
+def test_saturating_series_change_less_at_the_end():
+    values = make_series("saturating", SeriesShape(512, 400), 0)
+    quarters = values.reshape(512, 4, 100).mean(axis=2)
+    first, _, last = np.abs(np.diff(quarters, axis=1)).T
+    assert np.median(last / first) < 0.9
+
+
 def test_the_slope_of_a_local_trend_goes_on():
     values = make_series("local_trend", SeriesShape(512, 100), 0)
     before = values[:, 89] - values[:, 79]

@@ -19,6 +19,7 @@ from forecaster.model.evidence import (
     phase_widths,
     positions,
     recent_steps,
+    variogram,
 )
 from forecaster.model.expert_attention import (
     FEATURES,
@@ -62,6 +63,7 @@ def evidence_of(rows=6, names=NAMES, seed=0):
         known=known,
         available=available,
         scatter=numbers(rows).abs(),
+        variogram=numbers(rows, POSITIONS).abs(),
         width=numbers(rows, POSITIONS).abs() + 0.5,
         recent=numbers(rows, RECENT),
         changes=numbers(rows, RECENT),
@@ -305,6 +307,23 @@ def test_widths_of_phases_equal_a_loop():
         for phase in range(SEASON):
             wanted = math.sqrt(1 + shown / (shown + noise) * (ratios.get(phase, 1.0) - 1))
             assert float(found[row, phase]) == pytest.approx(wanted, rel=1e-4)
+
+
+def test_the_variogram_equals_a_loop():
+    rows = torch.randn(4, 41, generator=torch.Generator().manual_seed(1)).cumsum(dim=1)
+    lengths, leads = torch.tensor([41, 19, 6, 1]), [0, 2, 3, 10, 30]
+    found = variogram(rows, lengths, SEASON, 22, leads)
+    for row, length in enumerate(lengths.tolist()):
+        values = rows[row].double().numpy()
+        first = max(41 - length, 41 - 20)  # five whole seasons in the memory
+        if 41 - first >= 2 * SEASON:
+            phases = [values[first + (41 - first + p) % SEASON :: SEASON].mean() for p in range(SEASON)]
+            values = values - np.array([phases[(n - 41) % SEASON] for n in range(41)])
+        last = 0.0
+        for place, lead in enumerate(leads):
+            apart = [abs(values[n] - values[n - lead - 1]) for n in range(first + lead + 1, 41)]
+            last = np.mean(apart) if apart else last
+            assert float(found[row, place]) == pytest.approx(last, rel=1e-4)
 
 
 def test_recent_steps_equal_a_loop():

@@ -40,19 +40,25 @@ def learn_bands(
     """
     experts = network.experts
     assert experts is not None
-    kept = np.minimum(index.count, -(-3 * experts.short // index.stride))
-    begin = index.first + (index.count - kept) * index.stride
-    index = replace(index, first=begin, count=kept, channels=beyond.shape[1])
+    count = np.minimum(index.count, -(-3 * experts.short // index.stride))
+    begin = index.first + (index.count - count) * index.stride
+    index = replace(index, first=begin, count=count, channels=beyond.shape[1])
     series, channel, cutoff = index.locate(even_draw(len(index), _WINDOWS))
     batch = store.batch(series, channel, cutoff)
+    bands = [experts.cold_offsets, *experts.few_offsets]
+    # All at once: four passes of few windows cost four times as much.
+    kept = torch.arange(len(bands)).repeat_interleave(len(series))
+    inputs = truncated(batch.inputs.repeated(len(bands)), kept)
+    scale = network.scale(inputs)
+    forecast = network.of_experts(inputs, scale).quantiles[..., experts.levels.index(0.5)]
+    few, few_unit = experts.few(inputs, scale)
+    unit = torch.where(kept[:, None] > 0, few_unit, scale.scale)
+    target = batch.target.repeat(len(bands), 1, 1)
+    distance = (target - forecast)[..., 0] / unit  # [4·B, H]
+    distance[few[:, 0] < kept] = torch.nan
     before = experts.cold_offsets[0]
-    for rows, offsets in enumerate((experts.cold_offsets, *experts.few_offsets)):
-        inputs = truncated(batch.inputs, torch.full_like(batch.cutoff, rows))
-        scale = network.scale(inputs)
-        forecast = network.of_experts(inputs, scale).quantiles[..., experts.levels.index(0.5)]
-        few, unit = experts.few(inputs, scale)
-        missed = ((batch.target - forecast)[..., 0] / (unit if rows else scale.scale)).numpy()  # [B, H]
-        missed[few[:, 0] < rows] = np.nan
+    for rows, (offsets, of_rows) in enumerate(zip(bands, distance.chunk(len(bands)), strict=True)):
+        missed = of_rows.numpy()
         if rows == 0:
             missed += beyond[series, channel, None]
         _put(missed, offsets, offsets[0] if rows < 2 else before, experts.levels)

@@ -1,7 +1,8 @@
 """Learns the weights of attention over experts from stored rows, by the learner that trains all networks.
 
     step of a training ─▶ seed ─▶ a batch: sources of equal chance within a step, real rows three quarters
-        ─▶ some experts left out ─▶ attention ─▶ pinball loss at the nine levels, in units of the row
+        ─▶ some experts left out, some rows upside down
+        ─▶ attention ─▶ pinball loss at the nine levels, in units of the row
 
 A batch follows from its number alone, so a training that was stopped goes on as if it had not been.
 
@@ -106,6 +107,21 @@ def left_out(batch: RowBatch, random: np.random.Generator) -> RowBatch:
     return replace(batch, rows=batch.rows._replace(evidence=evidence))
 
 
+def mirrored(batch: RowBatch, random: np.random.Generator) -> RowBatch:
+    """Returns a batch with half of its rows upside down, but for counts: what falls is as likely as what rises."""
+    rows = batch.rows
+    is_turned = torch.from_numpy(random.random(len(rows.truth)) < 0.5) & ~rows.evidence.counts.bool()
+
+    def turned(part: Tensor) -> Tensor:
+        of_row = is_turned.view(-1, *[1] * (part.dim() - 1))
+        return torch.where(of_row, -part, part)
+
+    signed = ("forecasts", "missed", "recent", "changes", "zero")
+    parts = {name: turned(getattr(rows.evidence, name)) for name in signed}
+    evidence = replace(rows.evidence, **parts)
+    return replace(batch, rows=ExpertRows(evidence, turned(rows.truth)))
+
+
 @dataclass(frozen=True)
 class RowTable:
     """Where the rows of a table are, and what they are of."""
@@ -150,7 +166,7 @@ class Draws(IterableDataset[RowBatch]):
             random = np.random.default_rng([1, step])
             table = random.choice(len(self._chance), ROWS, p=self._chance)
             number = self._first[table] + (random.random(ROWS) * self._count[table]).astype(np.int64)
-            yield left_out(batch_of(self.rows, number, table), random)
+            yield mirrored(left_out(batch_of(self.rows, number, table), random), random)
             step += 1
 
 

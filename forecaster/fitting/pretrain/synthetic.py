@@ -122,6 +122,12 @@ def _season(random: np.random.Generator, shape: SeriesShape) -> Series:
     return total
 
 
+def _half_seasonal(random: np.random.Generator, shape: SeriesShape, most: float) -> Series:
+    """A season of up to so many spreads in half of the series, none in the others."""
+    size = _uniform(random, 0, most, shape) * (random.random((shape.count, 1)) < 0.5)
+    return size * _season(random, shape)
+
+
 def _one_season(random: np.random.Generator, shape: SeriesShape, season: int) -> Series:
     if season < 2:
         return np.zeros((shape.count, shape.length))
@@ -153,6 +159,46 @@ def _level(random: np.random.Generator, shape: SeriesShape) -> Series:
     coefficient = _uniform(random, 0, 0.9, shape) * (random.random((shape.count, 1)) < 0.5)
     noise = _unit_spread(_autoregressive(_noise(random, shape), coefficient))
     return _in_units(random, shape, noise + _uniform(random, 0, 3, shape) * _season(random, shape))
+
+
+def _flat(random: np.random.Generator, shape: SeriesShape) -> Series:
+    """y = level + season + noise, each of whose values is drawn anew; noise by phase in a third of the series."""
+    widths = np.exp(
+        _uniform(random, 0, 1, shape) * _profile_season(random, shape, max(shape.season, 2))
+    )
+    is_uneven = random.random((shape.count, 1)) < 1 / 3
+    noise = _noise(random, shape) * np.where(is_uneven, widths, 1.0)
+    return _in_units(random, shape, noise + _half_seasonal(random, shape, 3))
+
+
+def _line(random: np.random.Generator, shape: SeriesShape) -> Series:
+    """y = a straight line of up to 50 spreads of the noise + season + noise, drawn anew."""
+    rise = random.choice([-1, 1], size=(shape.count, 1)) * _log_uniform(random, 0.5, 50, shape)
+    trend = rise * np.linspace(0, 1, shape.length)
+    noise = _noise(random, shape)
+    return _in_units(random, shape, trend + noise + _half_seasonal(random, shape, 5))
+
+
+def _compound(random: np.random.Generator, shape: SeriesShape) -> Series:
+    """Growth or decline by one factor a step, times season, times noise that is drawn anew."""
+    span = _uniform(random, -2, 3, shape)  # of the logarithm, from the first step to the last
+    trend = span * np.linspace(0, 1, shape.length)
+    noise = _log_uniform(random, 0.01, 0.15, shape) * _noise(random, shape).clip(-4, 4)
+    season = 0.1 * _half_seasonal(random, shape, 3)
+    return _log_uniform(random, 1e-2, 1e5, shape) * np.exp(trend + season + noise)
+
+
+def _saturating(random: np.random.Generator, shape: SeriesShape) -> Series:
+    """The way to a ceiling or a floor: at once by 1 − e^(−t/τ), or by a logistic curve; season and noise on it."""
+    time = np.linspace(0, 1, shape.length)
+    scale = _log_uniform(random, 0.08, 1, shape)  # τ over the length
+    middle = _uniform(random, 0.2, 0.8, shape)
+    logistic = 1 / (1 + np.exp(((middle - time) / scale * 4).clip(-50, 50)))
+    is_logistic = random.random((shape.count, 1)) < 0.5
+    curve = np.where(is_logistic, logistic, 1 - np.exp(-time / scale))
+    rise = random.choice([-1, 1], size=(shape.count, 1)) * _log_uniform(random, 3, 50, shape)
+    noise = _noise(random, shape)
+    return _in_units(random, shape, rise * curve + noise + _half_seasonal(random, shape, 3))
 
 
 def _random_walk(random: np.random.Generator, shape: SeriesShape) -> Series:
@@ -341,6 +387,10 @@ def _unit_range(values: Series) -> Series:
 
 KINDS: dict[str, Kind] = {
     "level": Kind("returns to one level", _level),
+    "flat": Kind("the next value is as far from the level as any", _flat),
+    "line": Kind("returns to one line", _line),
+    "compound": Kind("positive; grows by one factor a step", _compound, positive=True),
+    "saturating": Kind("rises or falls less and less", _saturating),
     "random_walk": Kind("changes, not values, return to one level", _random_walk),
     "local_trend": Kind("the slope of the last tenth goes on", _local_trend),
     "cumulative": Kind("never falls", _cumulative, positive=True),

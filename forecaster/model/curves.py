@@ -1,0 +1,126 @@
+"""Curves of least squares through a history: a line, and growth or decay by one factor a step.
+
+    line     ŷ(h) = a + b·h + s
+    curve    ŷ(h) = a + b·e^(r·h) + s           s the season, x = y − s
+
+With r > 0 the curve is growth, with r < 0 the way to a ceiling or a floor. Both commute with y → c·y + d, as
+logarithms of growing values would not. With t the steps before the last one, e = e^(−r·t), over n steps:
+
+    b         = Σ (e − ē)·x / Σ (e − ē)²
+    left      = Σ (x − x̄)² − b²·Σ (e − ē)²
+    curve     = mean of the curves of all rates and of the line, by e^(−BIC/2):
+                left^(−n/2) of a rate, √n · left^(−n/2) of the line, which has a number less
+
+Source: Schwarz, "Estimating the dimension of a model" (1978).
+
+Axes: R row, a channel of a window · J cutoff · K memory · L lead · P rate, the line first.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from forecaster.model.channels import thin_product
+
+FEWEST = 8
+"""Steps that show a slope."""
+_TURNS = (0.75, 1.5, 3.0, 6.0, 12.0, 24.0)  # rates times the memory
+_MOST_GROWTH = 1.5  # rate times horizon: what lies ahead is at most e^1.5 times what was seen
+_LEAST_BEND = 0.7  # rate times steps: what bends less is a line
+_LEAST_LEFT = 1e-5  # of the squares, for rounding
+_TINY = 1e-12
+
+
+class Fitted(NamedTuple):
+    """Curves through what is left of a history without its season, scaled units."""
+
+    slope: Tensor
+    """[R, J, 1] of the line."""
+    line: Tensor
+    """[R, J, L]"""
+    curve: Tensor
+    """[R, J, L]"""
+
+
+class Curves(nn.Module):
+    """The line and the curve through a history."""
+
+    def __init__(self, memory: int, horizon: int):
+        """Takes the most steps of a history, and of a forecast."""
+        super().__init__()
+        rates = [sign * turns / memory for turns in _TURNS for sign in (1, -1)]
+        rates = [rate for rate in rates if rate * horizon <= _MOST_GROWTH]
+        self.rates = nn.Buffer(torch.tensor(rates), persistent=False)
+        ago = torch.arange(memory, dtype=torch.float64)  # t
+        of_step = self._basis(-ago, torch.tensor(rates, dtype=torch.float64))  # [K, P]
+        count = (ago + 1)[:, None]
+        mean = of_step.cumsum(dim=0) / count
+        # Σ (e − ē)² of so many steps, from that of one step less.
+        before = torch.cat([mean[:1], mean[:-1]])
+        squares = ((of_step - before) * (of_step - mean)).cumsum(dim=0)
+        bent = count * torch.tensor(rates).abs() >= _LEAST_BEND
+        is_known = torch.cat([torch.ones_like(bent[:, :1]), bent], dim=1)
+        self.of_step = nn.Buffer(of_step.flip(0).float(), persistent=False)
+        """[K, P] e of each step of the memory."""
+        self.mean = nn.Buffer(mean.float(), persistent=False)
+        """[n, P] ē of the last n steps."""
+        self.squares = nn.Buffer(squares.float(), persistent=False)
+        """[n, P] Σ (e − ē)² of the last n steps."""
+        self.is_known = nn.Buffer(is_known, persistent=False)
+        """[n, P] whether n steps tell a rate from a line."""
+
+    def forward(
+        self,
+        values: Float[Tensor, "R J K"],
+        length: Int[Tensor, "R J"],
+        lead: Int[Tensor, " L"],
+    ) -> Fitted:
+        """Returns line and curve at some leads.
+
+        Args:
+            values: x, scaled units.
+            length: n, of which the values are observed.
+            lead: 0 = the step after the cutoff, so that h = lead + 1.
+        """
+        memory = values.shape[-1]
+        count = length[..., None].float()
+        step = torch.arange(memory, device=values.device)
+        is_seen = step >= memory - length[..., None]  # [R, J, K]
+        level = torch.where(is_seen, values, 0.0).sum(dim=-1, keepdim=True) / count
+        apart = torch.where(is_seen, values - level, 0.0)
+        row = length - 1
+        mean, squares = self.mean[row], self.squares[row]  # [R, J, P]
+        slopes = thin_product(apart, self.of_step) / squares.clamp(min=_TINY)
+        whole = apart.square().sum(dim=-1, keepdim=True)
+        left = whole - slopes.square() * squares
+        left = torch.maximum(left, _LEAST_LEFT * whole) + _TINY
+        weights = self._weights(left, count, self.is_known[row])
+        ahead = self._basis(lead + 1.0, self.rates)  # [L, P]
+        away = ahead - mean[..., None, :]  # [R, J, L, P]
+        curves = level[..., None] + slopes[..., None, :] * away
+        return Fitted(
+            slope=slopes[..., :1],
+            line=curves[..., 0],
+            curve=(weights[..., None, :] * curves).sum(dim=-1),
+        )
+
+    @staticmethod
+    def _basis(step: Float[Tensor, " T"], rates: Float[Tensor, " _"]) -> Float[Tensor, "T P"]:
+        """The line, and e of each rate, at steps from the last one on."""
+        curves = (step[:, None] * rates).exp()
+        return torch.cat([step[:, None], curves], dim=1)
+
+    @staticmethod
+    def _weights(
+        left: Float[Tensor, "R J P"], count: Float[Tensor, "R J 1"], is_known: Tensor
+    ) -> Float[Tensor, "R J P"]:
+        """e^(−BIC/2), of sum 1."""
+        logits = -count / 2 * left.log()
+        logits = logits.masked_fill(~is_known, -torch.inf)
+        simpler = count.log() / 2
+        logits = torch.cat([logits[..., :1] + simpler, logits[..., 1:]], dim=-1)
+        return logits.softmax(dim=-1)
