@@ -53,7 +53,7 @@ GROUPS = {
     ),
     BIAS: Group(_columns((2 * _P, 3 * _P), (3 * _P + _J, _ALL), (_ALL + 1, _ALL + 2)), ()),
     FORECASTS: Group(_columns((0, _P)), _columns((_EACH, _EACH + 3 * _P))),
-    RECENT_STEPS: Group((), _columns((10, 15))),
+    RECENT_STEPS: Group((), _columns((10, 15), (_EACH + 4 * _P, _EACH + 5 * _P))),
     LENGTHS: Group((), _columns((0, 7), (8, 9), (15, 17), (_EACH + 3 * _P, _EACH + 4 * _P))),
 }
 """The columns of each group: every feature of an expert and of the row is in one of them."""

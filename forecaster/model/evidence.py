@@ -60,7 +60,7 @@ class Evidence:
     scatter: Tensor
     """[R] mean distance of values one season apart."""
     variogram: Tensor
-    """[R, P] mean distance of values as far apart as the cutoff and each position, without their season."""
+    """[R, P] mean distance of recent steps as far apart as cutoff and position, without season and line."""
     width: Tensor
     """[R, P] of the bands at the phase of each position, relative to the mean over a season."""
     recent: Tensor
@@ -195,30 +195,32 @@ def recent_steps(
 
 
 def variogram(
-    filled: Float[Tensor, "R T"],
+    recent: Float[Tensor, "R W"],
     length: Int[Tensor, " R"],
     season: int,
-    memory: int,
     leads: Sequence[int],
 ) -> Float[Tensor, "R P"]:
-    """Returns the mean distance of values as many steps apart as the cutoff and each lead, without their season.
+    """Returns the mean distance of recent steps as many apart as the cutoff and each lead.
 
-    Errors of what returns to a level do not grow with the lead, those of a random walk do: this tells them apart by
-    all of the memory. Where no pair is so far apart, the distance is that of the lead before; 0 of one step.
+    Without their season and line: errors of what returns to a line do not grow with the lead, those of a random
+    walk do. Where no pair is so far apart, the distance is that of the lead before; 0 of one step.
 
     Source: Matheron, "Principles of geostatistics" (1963).
     """
-    span = min(memory, filled.shape[1]) // season * season
+    span = recent.shape[1] // season * season
     length = length.clamp(max=span)
-    adjusted = _without_season(filled[:, -span:], length, season)
-    found = [torch.zeros_like(filled[:, 0])]
+    values = recent[:, recent.shape[1] - span :]
+    if span >= 2 * season > 2:
+        values = _without_season(values, length, season)
+    values = _without_line(values, length)
+    found = [torch.zeros_like(recent[:, 0])]
     for lead in leads:
         lag = lead + 1
         if lag >= span:
             found.append(found[-1])
             continue
         pairs = (length - lag).clamp(min=0)
-        distance = (adjusted[:, lag:] - adjusted[:, :-lag]).abs()
+        distance = (values[:, lag:] - values[:, :-lag]).abs()
         total = (distance * last_steps(pairs, span - lag)).sum(dim=1)
         found.append(torch.where(pairs > 0, total / pairs.clamp(min=1), found[-1]))
     return torch.stack(found[1:], dim=1)
@@ -228,14 +230,25 @@ def _without_season(
     values: Float[Tensor, "R T"], length: Int[Tensor, " R"], season: int
 ) -> Float[Tensor, "R T"]:
     """Values of whole seasons less the mean of their phase, where two seasons were seen."""
-    if season == 1:
-        return values
     seasons = values.unflatten(1, (-1, season))
     is_seen = last_steps(length, values.shape[1]).unflatten(1, (-1, season))
     total = torch.where(is_seen, seasons, 0.0).sum(dim=1, keepdim=True)
     mean = total / is_seen.sum(dim=1, keepdim=True).clamp(min=1)
     is_known = (length >= 2 * season)[:, None, None]
     return (seasons - torch.where(is_known, mean, 0.0)).flatten(1)
+
+
+def _without_line(values: Float[Tensor, "R T"], length: Int[Tensor, " R"]) -> Float[Tensor, "R T"]:
+    """Values less the line of least squares through those of each row."""
+    is_seen = last_steps(length, values.shape[1])
+    count = length.clamp(min=1)[:, None]
+    time = torch.arange(1.0 - values.shape[1], 1.0, device=values.device)
+    time = time + (count - 1) / 2  # from the middle of each row
+    level = torch.where(is_seen, values, 0.0).sum(dim=1, keepdim=True) / count
+    apart = torch.where(is_seen, values - level, 0.0)
+    variance = (count * (count * count - 1) / 12).clamp(min=0.5)  # of one step 0
+    slope = (time * apart).sum(dim=1, keepdim=True) / variance
+    return values - level - slope * time
 
 
 def phase_widths(

@@ -273,9 +273,7 @@ class Experts(nn.Module):
             known=known.float()[:, :, of_position],
             available=self._available(inputs, history.length, has_calendar),
             scatter=self._scatter(history),
-            variogram=variogram(
-                history.filled, history.length, self.season, self.memory, self._positions
-            ),
+            variogram=variogram(recent, history.length, self.season, self._positions),
             width=width[:, self._positions],
             recent=recent,
             changes=changes,

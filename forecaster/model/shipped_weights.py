@@ -1,6 +1,6 @@
 """The weights of attention over experts that come with the package; nothing is downloaded.
 
-forecaster/weights/expert_attention-1.md says from which data, with which seeds and by which command they
+forecaster/weights/expert_attention-2.md says from which data, with which seeds and by which command they
 were made.
 """
 
@@ -18,8 +18,8 @@ from torch import Tensor
 from forecaster.errors import ArtifactError
 from forecaster.model.expert_attention import ExpertAttention
 
-FILE = Path(__file__).resolve().parents[1] / "weights" / "expert_attention-1.safetensors"
-VERSION = "1"
+FILE = Path(__file__).resolve().parents[1] / "weights" / "expert_attention-2.safetensors"
+VERSION = "2"
 """Of features and network; weights of another one do not fit."""
 _METHOD = "method.weight"
 _TUNED = "tuned."  # of a table, not of the file

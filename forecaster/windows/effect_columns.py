@@ -392,9 +392,9 @@ def calendar_terms(calendar: Calendar, rows: int) -> Iterator[Term]:
             "day of the month": rows >= 90,
             "days to its end": rows >= 90,
             _LAST_OF_MONTH: rows >= 90,
-            "year": days >= 731,
-            "weeks of the year": days >= 731,
-            "day of the year": days >= 1096,
+            "year": days >= 730,
+            "weeks of the year": days >= 730,
+            "day of the year": days >= 1095,
         }
     elif step <= 8 * DAY:
         names = {"year": rows >= 104, "week of the year": rows >= 156}

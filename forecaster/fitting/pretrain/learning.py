@@ -1,6 +1,6 @@
 """Learns the weights of attention over experts from stored rows, by the learner that trains all networks.
 
-    step of a training ─▶ seed ─▶ a batch: sources of equal chance within a step, real rows three quarters
+    step of a training ─▶ seed ─▶ a batch: sources of equal chance within a step, two rows of three real
         ─▶ some experts left out, some rows upside down
         ─▶ attention ─▶ pinball loss at the nine levels, in units of the row
 
@@ -33,11 +33,11 @@ from forecaster.model.expert_attention import METHODS, SOLVED, ExpertAttention
 from forecaster.model.learner import KeepBest, Learner
 from forecaster.model.trainable import Losses
 
-REAL = 0.75
+REAL = 0.65
 """Share of the rows of a batch that are of real series."""
 ROWS = 256
 """Of a batch."""
-RATE, START_RATE, DECAY = 2e-3, 5e-4, 0.01
+RATE, START_RATE, DECAY = 2e-3, 1e-3, 0.01
 _LEFT_OUT, _SOLVED_LEFT_OUT, _ALONE = 0.08, 0.4, 0.04
 _SMALL, _SMALL_LEFT_OUT = 0.12, 0.75
 
