@@ -37,6 +37,7 @@ OF_ROW = (
     + [ERRORS] * CUTOFFS
     + [FORECASTS] * POSITIONS * 3
     + [LENGTHS] * POSITIONS
+    + [RECENT_STEPS] * POSITIONS
 )
 """The twin: the group of each feature, in the order of `expert_features` and `row_features`."""
 

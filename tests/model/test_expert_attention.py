@@ -125,6 +125,7 @@ def test_scaled_and_shifted_evidence_scales_and_shifts_the_forecast(a, b):
         forecasts=a * evidence.forecasts + b,
         missed=a * evidence.missed,
         scatter=a * evidence.scatter,
+        variogram=a * evidence.variogram,
         recent=a * evidence.recent + b,
         changes=a * evidence.changes,
         zero=a * evidence.zero + b,
@@ -357,7 +358,7 @@ def test_shipped_weights_are_small_and_those_of_another_version_or_damaged_are_r
     for name, content, reason in (
         ("missing", None, "no such file"),
         ("cut", FILE.read_bytes()[:-100], ""),
-        ("other", FILE.read_bytes().replace(b'"version":"1"', b'"version":"9"'), "version 9"),
+        ("other", FILE.read_bytes().replace(b'"version":"2"', b'"version":"9"'), "version 9"),
         ("bits", FILE.read_bytes()[:-4] + b"\0\0\0?", "other numbers than were written"),
     ):
         file = tmp_path / f"{name}.safetensors"
