@@ -43,7 +43,7 @@ torch.set_num_threads(1)
 
 from forecaster.cli import main  # noqa: E402
 from forecaster.config import Config, DataConfig, ExpertPlan, Plan  # noqa: E402
-from forecaster.fitting.experts import tuning  # noqa: E402
+from forecaster.fitting.experts import cold_bands, tuning  # noqa: E402
 from forecaster.forecast import error_levels, paths  # noqa: E402
 from forecaster.panel.build import open_panel  # noqa: E402
 from forecaster.panel.panel import Panel  # noqa: E402
@@ -146,22 +146,26 @@ CONTRACT = (
 CHECKED_SLOW = ("fitting", "test_configs.py", "test_classes.py", "test_sweeps.py")
 
 
-# What takes two thirds of a small fit, and what fast tests have instead: fewer steps of attention over experts,
-# and the fewest earlier cutoffs of which no status speaks.
-ALL_STEPS, FEW_STEPS = tuning.STEPS, 10
+# What takes most of a small fit, and what fast tests have instead: fewer steps and rows of attention over experts,
+# fewer windows for the bands of cold series, and the fewest earlier cutoffs of which no status speaks.
+ALL_STEPS, FEW_STEPS = tuning.STEPS, 3
+ALL_ROWS, FEW_ROWS = tuning._ROWS, 256
+ALL_WINDOWS, FEW_WINDOWS = cold_bands._WINDOWS, 40
 ALL_CUTOFFS, FEW_CUTOFFS = error_levels.CUTOFFS, paths.FEWEST
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Checks shapes in tests of the model, of its golden artifact, and in some slow proofs.
 
-    Fast tests fit with fewer steps and cutoffs.
+    Fast tests fit with fewer steps, rows, windows and cutoffs.
     """
     top = item.path.relative_to(TESTS).parts[0]
     is_slow = item.get_closest_marker("slow") is not None
     checked = top in ("model", "golden") or (is_slow and top in CHECKED_SLOW)
     jaxtyping.config.update("jaxtyping_disable", not checked)
     tuning.STEPS = ALL_STEPS if is_slow else FEW_STEPS
+    tuning._ROWS = ALL_ROWS if is_slow else FEW_ROWS
+    cold_bands._WINDOWS = ALL_WINDOWS if is_slow else FEW_WINDOWS
     error_levels.CUTOFFS = ALL_CUTOFFS if is_slow else FEW_CUTOFFS
 
 

@@ -14,7 +14,7 @@ HORIZON = 7
 STORES = ("a", "b", "c")
 START = date(2024, 1, 1)
 TINY = {
-    "fit": {"steps": 5, "batch_size": 32},
+    "fit": {"steps": 2, "batch_size": 32},
     "model": {"width": 16, "heads": 2, "encoder_layers": 1},
     "tracking": {"enabled": False},
 }
