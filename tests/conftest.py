@@ -4,6 +4,7 @@ import io
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -176,6 +177,12 @@ def all_cutoffs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def all_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Takes the bands of cold series from as many windows as a user has."""
+    monkeypatch.setattr(cold_bands, "_WINDOWS", ALL_WINDOWS)
+
+
+@pytest.fixture
 def unchecked_shapes() -> None:
     """Turns shape checks off: torch traces a network for ONNX with symbols, not numbers."""
     jaxtyping.config.update("jaxtyping_disable", True)
@@ -247,6 +254,19 @@ def _alike_everywhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
         patch.setattr("forecaster.runs.console._SHORT", 1000.0)
         yield
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of an SQLite store of MLflow without runs, built once and copied: building one takes seconds."""
+    from mlflow.tracking import MlflowClient
+
+    path = tmp_path_factory.mktemp("store") / "mlflow.db"
+    # MLflow's own tables: the test that meets them first is not at fault.
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The ``noload`` loader strategy is deprecated")
+        MlflowClient(tracking_uri=f"sqlite:///{path}").search_experiments()
+    return path
 
 
 @pytest.fixture

@@ -25,6 +25,10 @@ def config_with(**model: object) -> dict:
     return TINY | {"model": TINY["model"] | model}
 
 
+NETWORK = config_with(experts=[])
+"""Without experts: a third of the time, for what does not depend on them."""
+
+
 def day(number: int) -> date:
     """The day `number` days after the shop's first."""
     return START + timedelta(days=number)
