@@ -77,6 +77,12 @@ def plain_model() -> fc.Forecaster:
     return fc.fit(plain(), horizon=HORIZON, config=TINY, quiet=True)
 
 
+@cache
+def network_model() -> fc.Forecaster:
+    """A model of the shop without covariates and experts."""
+    return fc.fit(plain(), horizon=HORIZON, config=NETWORK, quiet=True)
+
+
 def signed(days: int = 100) -> pl.DataFrame:
     """The shop without covariates, counted from its mean: below and above zero."""
     return plain(days).with_columns(pl.col("sales") - pl.col("sales").mean().round())
