@@ -4,6 +4,7 @@ import io
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -43,10 +44,14 @@ torch.set_num_threads(1)
 
 from forecaster.cli import main  # noqa: E402
 from forecaster.config import Config, DataConfig, ExpertPlan, Plan  # noqa: E402
-from forecaster.fitting.experts import tuning  # noqa: E402
+from forecaster.fitting.experts import cold_bands, tuning  # noqa: E402
 from forecaster.forecast import error_levels, paths  # noqa: E402
 from forecaster.panel.build import open_panel  # noqa: E402
 from forecaster.panel.panel import Panel  # noqa: E402
+from forecaster.windows import streams  # noqa: E402
+
+# Batches are the same however far ahead their order is looked up: of few windows that is most of a small fit.
+streams._AHEAD = 256
 
 
 def _make_panel(
@@ -146,22 +151,26 @@ CONTRACT = (
 CHECKED_SLOW = ("fitting", "test_configs.py", "test_classes.py", "test_sweeps.py")
 
 
-# What takes two thirds of a small fit, and what fast tests have instead: fewer steps of attention over experts,
-# and the fewest earlier cutoffs of which no status speaks.
-ALL_STEPS, FEW_STEPS = tuning.STEPS, 10
+# What takes most of a small fit, and what fast tests have instead: fewer steps and rows of attention over experts,
+# fewer windows for the bands of cold series, and the fewest earlier cutoffs of which no status speaks.
+ALL_STEPS, FEW_STEPS = tuning.STEPS, 3
+ALL_ROWS, FEW_ROWS = tuning._ROWS, 256
+ALL_WINDOWS, FEW_WINDOWS = cold_bands._WINDOWS, 40
 ALL_CUTOFFS, FEW_CUTOFFS = error_levels.CUTOFFS, paths.FEWEST
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Checks shapes in tests of the model, of its golden artifact, and in some slow proofs.
 
-    Fast tests fit with fewer steps and cutoffs.
+    Fast tests fit with fewer steps, rows, windows and cutoffs.
     """
     top = item.path.relative_to(TESTS).parts[0]
     is_slow = item.get_closest_marker("slow") is not None
     checked = top in ("model", "golden") or (is_slow and top in CHECKED_SLOW)
     jaxtyping.config.update("jaxtyping_disable", not checked)
     tuning.STEPS = ALL_STEPS if is_slow else FEW_STEPS
+    tuning._ROWS = ALL_ROWS if is_slow else FEW_ROWS
+    cold_bands._WINDOWS = ALL_WINDOWS if is_slow else FEW_WINDOWS
     error_levels.CUTOFFS = ALL_CUTOFFS if is_slow else FEW_CUTOFFS
 
 
@@ -169,6 +178,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def all_cutoffs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measures errors at as many earlier cutoffs as a user has."""
     monkeypatch.setattr(error_levels, "CUTOFFS", ALL_CUTOFFS)
+
+
+@pytest.fixture
+def all_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Takes the bands of cold series from as many windows as a user has."""
+    monkeypatch.setattr(cold_bands, "_WINDOWS", ALL_WINDOWS)
 
 
 @pytest.fixture
@@ -243,6 +258,19 @@ def _alike_everywhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
         patch.setattr("forecaster.runs.console._SHORT", 1000.0)
         yield
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of an SQLite store of MLflow without runs, built once and copied: building one takes seconds."""
+    from mlflow.tracking import MlflowClient
+
+    path = tmp_path_factory.mktemp("store") / "mlflow.db"
+    # MLflow's own tables: the test that meets them first is not at fault.
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The ``noload`` loader strategy is deprecated")
+        MlflowClient(tracking_uri=f"sqlite:///{path}").search_experiments()
+    return path
 
 
 @pytest.fixture

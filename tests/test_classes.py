@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import json
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -332,10 +333,13 @@ def test_rows_without_keys_and_times_are_known_by_their_values():
     assert one[0, 0] == one[0, 1] and not set(one[0, :2]) & set(other[0, :2])
 
 
-def test_a_picture_that_cannot_be_drawn_costs_no_scores(tmp_path, monkeypatch, capsys):
+def test_a_picture_that_cannot_be_drawn_costs_no_scores(
+    classifier, tmp_path, monkeypatch, capsys, empty_store
+):
     monkeypatch.chdir(tmp_path)
-    config = SMALL | {"tracking": {"uri": f"sqlite:///{tmp_path / 'runs.db'}"}}
-    tracked = fc.fit(waves(), **ROLES, config=config, quiet=True)
+    shutil.copy(empty_store, tmp_path / "runs.db")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'runs.db'}")
+    tracked = fc.Classifier(classifier.artifact)
 
     def plot(self):
         raise fc.ConfigError("no matplotlib")
@@ -537,7 +541,7 @@ def test_what_only_forecasts_have_is_refused(classifier):
 def test_a_table_of_many_series_is_classified_in_parts_and_resumed(classifier, tmp_path):
     one, many = waves(1, 3), []
     for number in range(1100):
-        many.append(one[one["id"] == f"s{number % 3}"].head(20).assign(id=f"t{number:04}"))
+        many.append(one[one["id"] == f"s{number % 3}"].head(8).assign(id=f"t{number:04}"))
     table, out = pd.concat(many), tmp_path / "classes.parquet"
     whole = classifier.predict(table)
 
@@ -579,7 +583,7 @@ def test_processes_classify_as_one_does(step_classifier, tmp_path):
 def test_a_search_ranks_settings_by_held_out_series(tmp_path):
     space = {"model.width": {"choice": [8, 16]}}
     options = dict(config=SMALL, tracking=False, quiet=True, storage=tmp_path / "study.journal")
-    study = fc.tune(waves(), trials=2, space=space, **ROLES, **options)
+    study = fc.tune(waves(count=16), trials=2, space=space, **ROLES, **options)
     assert isinstance(study.model, fc.Classifier)
     trials = study.trials
     assert trials["log_loss"].notna().all() and set(trials["state"]) == {"finished"}

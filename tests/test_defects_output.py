@@ -4,6 +4,7 @@ import inspect
 import io
 import json
 import re
+import shutil
 import subprocess
 from datetime import date
 
@@ -36,7 +37,7 @@ def test_text_of_a_figure_is_never_mathematics(tmp_path):
 
 def test_dollars_in_names_cost_no_model(tmp_path, capsys):
     table = tiny.plain().rename({"sales": NAME}).with_columns(store=pl.col("store") + NAME)
-    fc.fit(table, horizon=7, target=NAME, config=tiny.TINY, out=tmp_path / "model")
+    fc.fit(table, horizon=7, target=NAME, config=tiny.NETWORK, out=tmp_path / "model")
     assert "the model itself is complete" not in capsys.readouterr().out
     assert {"loss.png", "forecast.png", "report.html"} <= set(tiny.tree(tmp_path / "model"))
 
@@ -54,7 +55,7 @@ def no_font(monkeypatch):
 
 def test_a_drawing_that_fails_costs_no_model_and_is_a_warning(tmp_path, no_font, capsys):
     model = fc.fit(
-        tiny.plain(), horizon=7, config=tiny.TINY, out=tmp_path / "model", report=tmp_path / "a.html"
+        tiny.plain(), horizon=7, config=tiny.NETWORK, out=tmp_path / "model", report=tmp_path / "a.html"
     )
     shown = " ".join(capsys.readouterr().out.split())
     for name in ("loss.png", "forecast.png", "report.html"):
@@ -64,10 +65,13 @@ def test_a_drawing_that_fails_costs_no_model_and_is_a_warning(tmp_path, no_font,
     np.testing.assert_array_equal(again.quantiles, model.predict(tiny.plain()).quantiles)
 
 
-def test_a_drawing_that_fails_costs_no_forecast_and_no_scores(tmp_path, monkeypatch, no_font, shell):
+def test_a_drawing_that_fails_costs_no_forecast_and_no_scores(
+    tmp_path, monkeypatch, no_font, shell, empty_store
+):
+    shutil.copy(empty_store, tmp_path / "runs.db")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/runs.db")
     monkeypatch.chdir(tmp_path)
-    tiny.plain_model().save("model")
+    tiny.network_model().save("model")
     tiny.plain().write_csv("plain.csv")
     first = shell(*["predict", "model", "plain.csv", "--out", "rows.csv", "--plot", "a.png"])
     words = "backtest model plain.csv --windows 1 --out scores.csv --plot b.png --report c.html"
@@ -98,13 +102,13 @@ def test_what_happens_is_said_with_its_seconds(monkeypatch, capsys):
     fc.fit(tiny.plain(), horizon=7, config=tiny.TINY)
     shown = capsys.readouterr().out
     assert re.search(r"choosing experts and their settings … \d s\n", shown)
-    assert re.search(r"step 5/5, loss … · best validation \d\.\d+, at most 0 s left\n", shown)
+    assert re.search(r"step 2/2, loss … · best validation \d\.\d+, at most 0 s left\n", shown)
     assert re.search(r"experts: (\S+ \d+ %, ){3}\d+ others; network weight \d+ %\n", shown)
     assert "nan" not in shown
 
 
 def _fit(out, overwrite=True, **options):
-    given = {"config": tiny.TINY, "quiet": True, "out": out, "overwrite": overwrite}
+    given = {"config": tiny.NETWORK, "quiet": True, "out": out, "overwrite": overwrite}
     return fc.fit(tiny.plain(), horizon=7, **given, **options)
 
 
@@ -314,7 +318,10 @@ def test_a_store_that_fails_is_described_without_the_class_of_the_error():
     assert first_line("(none) left") == "(none) left" and first_line(KeyError("x")) == "'x'"
 
 
-def test_nothing_about_tracking_paths_or_output_is_taken_from_an_artifact(tmp_path, monkeypatch):
+def test_nothing_about_tracking_paths_or_output_is_taken_from_an_artifact(
+    tmp_path, monkeypatch, empty_store
+):
+    shutil.copy(empty_store, tmp_path / "own.db")
     from forecaster.runs import pipeline, tracking
 
     (tmp_path / "work").mkdir()
@@ -327,7 +334,7 @@ def test_nothing_about_tracking_paths_or_output_is_taken_from_an_artifact(tmp_pa
         "tracking": {"enabled": True, "uri": store, "experiment": "planted"},
         **{name: planted for name in ("uri", "out", "path", "report", "folder", "callback")},
     }
-    tiny.plain_model().save("model")
+    tiny.network_model().save("model")
     for name in ("contract.json", "metrics.json", "plan.json"):
         path = tmp_path / "work" / "model" / name
         before = path.read_text()

@@ -33,6 +33,7 @@ AFTER = pl.col("date") > CUTOFF
 NAN = float("nan")
 # A busy machine is no fault.
 FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEWER = settings(FEW, max_examples=6)  # each one chooses its experts anew
 
 
 def _at(table, model=None, **options):
@@ -125,23 +126,29 @@ def _without_fit(table):
     return fc.predict(table, tiny.HORIZON, known=[], cutoff=CUTOFF.isoformat())
 
 
+@cache
+def _plain(values):
+    """The quantiles without a fit of one of the tables of `tiny`."""
+    return _without_fit(values()).quantiles
+
+
 @given(st.floats(1e-6, 1e6), st.floats(-1e9, 1e9))
-@FEW
+@FEWER
 def test_2_another_unit_of_the_target_is_another_unit_of_the_forecast(a, shift):
-    plain = _without_fit(tiny.signed()).quantiles
+    plain = _plain(tiny.signed)
     table = tiny.signed().with_columns(pl.col("sales") * a + a * shift)
     _assert_moved(_without_fit(table).quantiles, plain, a, a * shift)
 
 
 @given(st.floats(1e-6, 1e6))
-@FEW
+@FEWER
 def test_2_where_all_values_are_positive_another_unit_is_one_of_the_forecast_too(a):
-    plain = _without_fit(tiny.plain()).quantiles
+    plain = _plain(tiny.plain)
     table = tiny.plain().with_columns(pl.col("sales") * a)
     _assert_moved(_without_fit(table).quantiles, plain, a, 0)
 
 
-@pytest.mark.parametrize(("a", "b"), [(1, -1e9), (3, -23e6), (0.5, 2.0)])
+@pytest.mark.parametrize(("a", "b"), [(1, -1e9), (3, -23e6)])
 def test_2_fitted_to_another_unit_a_model_forecasts_in_it(a, b):
     table = tiny.signed().with_columns(pl.col("sales") * a + b)
     model = fc.fit(table, horizon=tiny.HORIZON, config=tiny.TINY, quiet=True)
@@ -149,7 +156,7 @@ def test_2_fitted_to_another_unit_a_model_forecasts_in_it(a, b):
     _assert_moved(_at(table, model).quantiles, plain, a, b)
 
 
-@pytest.mark.parametrize(("a", "b"), [(1e-4, 0.0), (300, 4e5), (2, -1e6)])
+@pytest.mark.parametrize(("a", "b"), [(1e-4, 0.0), (2, -1e6)])
 def test_2_fitted_to_another_unit_of_positive_values_a_model_forecasts_in_it(a, b):
     table = tiny.plain().with_columns(pl.col("sales") * a + b)
     model = fc.fit(table, horizon=tiny.HORIZON, config=tiny.TINY, quiet=True)
@@ -263,12 +270,12 @@ def test_5_a_gap_is_the_same_as_empty_rows():
 def test_6_a_resumed_fit_ends_as_an_uninterrupted_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tiny.shop().write_csv("shop.csv")
-    fit = {"steps": 8, "batch_size": 32}
+    fit = {"steps": 5, "batch_size": 32}
     config = {"model": tiny.TINY["model"] | {"dropout": 0.2}, "tracking": {"enabled": False}}
     options = {"horizon": 7, "known": "price", "config": config | {"fit": fit}, "quiet": True}
     fc.fit("shop.csv", out="whole", **options)
     options["checkpoint_every"] = 2
-    ends = [3, 5, 8]
+    ends = [3, 5]
     step = Learner.training_step
 
     def killed(self, batch, batch_index):
@@ -315,7 +322,7 @@ def test_6_a_model_killed_while_it_is_saved_leaves_the_old_one_whole(tmp_path):
 def test_9_validation_scores_every_cell_of_every_window_once():
     gone = (pl.col("store") == "b") & pl.col("date").is_between(tiny.day(94), tiny.day(95))
     table = tiny.plain().with_columns(sales=pl.when(gone).then(None).otherwise("sales"))
-    model = fc.fit(table, horizon=7, config=tiny.TINY, quiet=True)
+    model = fc.fit(table, horizon=7, config=tiny.config_with(experts=[]), quiet=True)
     found = model.metrics["validation"]
     # 15 days of 100 are set aside: cutoffs from day 84 to day 92.
     cutoffs = range(84, 93)
@@ -334,7 +341,8 @@ def test_9_scalers_and_categories_come_from_training_rows_only():
         sales=pl.when(held).then(pl.col("sales") * 1000).otherwise("sales"),
     )
     options = {"horizon": 7, "known": "price", "past": ["visitors", "weather"], "quiet": True}
-    config = tiny.TINY | {"fit": tiny.TINY["fit"] | {"steps": 1, "learning_rate": 1e-12}}
+    fit = tiny.TINY["fit"] | {"steps": 1, "learning_rate": 1e-12}
+    config = tiny.config_with(experts=[]) | {"fit": fit}
     one, two = (fc.fit(rows, config=config, **options).artifact for rows in (table, changed))
     assert two.schema.categories["weather"] == ("dry",)
     one, two = (artifact.ensemble.members[0].state_dict() for artifact in (one, two))
@@ -348,9 +356,9 @@ def test_9_statics_of_a_series_without_training_rows_are_not_looked_at():
     late = (pl.col("store") == "c") & (pl.col("date") <= tiny.day(90))
     table = table.filter(~late)
     giant = table.with_columns(size=pl.when(pl.col("store") == "c").then(1e6).otherwise("size"))
-    moments = []
+    moments, config = [], tiny.config_with(experts=[])
     for rows in (table, giant):
-        artifact = fc.fit(rows, horizon=3, config=tiny.TINY, quiet=True, until="2024-03-25").artifact
+        artifact = fc.fit(rows, horizon=3, config=config, quiet=True, until="2024-03-25").artifact
         scaler = artifact.ensemble.members[0].embedding.static_scaler
         moments.append((scaler.loc.tolist(), scaler.scale.tolist()))
     assert moments[0] == moments[1] == ([1.5], [0.5])
@@ -377,22 +385,35 @@ def test_10_baselines_are_in_every_table_and_a_loss_is_called_a_loss(capsys):
 # Promise 11
 
 
+@cache
+def _backtest(refit):
+    """Two cutoffs of the shop: day 85 and day 92."""
+    return tiny.model().backtest(tiny.shop(), windows=2, refit=refit, quiet=True)
+
+
+@cache
+def _held():
+    """A model of the shop until the first of the two cutoffs."""
+    until = tiny.day(85).isoformat()
+    return fc.fit(tiny.shop(), horizon=7, known="price", until=until, config=tiny.TINY, quiet=True)
+
+
 @pytest.mark.parametrize("refit", ["once", "each"])
 def test_11_a_backtest_never_sees_a_row_after_its_cutoff(refit):
-    model = tiny.model()
-    backtest = model.backtest(tiny.shop(), windows=2, refit=refit, quiet=True)
-    (first, second) = (forecast.cutoff[0] for forecast in backtest.forecasts)
-    rng = np.random.default_rng(5)
-    for seen, number in ((first, 0), (second, 1)):
-        later = pl.col("date") > np.int64(seen).view("M8[us]").astype("M8[D]").item()
+    backtest, rng = _backtest(refit), np.random.default_rng(5)
+    # The first cutoff of both is the same fit.
+    for number in (0, 1) if refit == "once" else (1,):
+        cutoff = backtest.forecasts[number].cutoff[0]
+        later = pl.col("date") > np.int64(cutoff).view("M8[us]").astype("M8[D]").item()
         noised = tiny.shop().with_columns(
             pl.when(later).then(pl.Series(1e3 * rng.normal(size=300))).otherwise(name).alias(name)
             for name in ("sales", "visitors")
         )
-        twin = model.backtest(noised, windows=2, refit=refit, quiet=True)
-        assert _same(twin.forecasts[number], backtest.forecasts[number])
+        windows = 2 if refit == "once" else 1
+        twin = tiny.model().backtest(noised, windows=windows, refit=refit, quiet=True)
+        assert _same(twin.forecasts[number - 2 + windows], backtest.forecasts[number])
         # And the scores do look at what came then.
-        assert twin.scores["forecaster"]["MAE"] > backtest.scores["forecaster"]["MAE"]
+        assert twin.scores["forecaster"]["MAE"] > 2 * backtest.scores["forecaster"]["MAE"]
 
 
 @pytest.mark.slow
@@ -435,33 +456,27 @@ def test_11_what_a_fit_chose_on_later_rows_decides_nothing_in_a_refit():
 
 
 def test_11_refit_once_keeps_the_weights_of_the_first_cutoff_and_each_does_not():
-    once, each = (
-        tiny.plain_model().backtest(tiny.plain(), windows=2, refit=refit, quiet=True)
-        for refit in ("once", "each")
-    )
+    once, each = _backtest("once"), _backtest("each")
     assert _same(once.forecasts[0], each.forecasts[0])
     assert not _same(once.forecasts[1], each.forecasts[1])
-    cutoff = tiny.day(85).isoformat()
-    fresh = fc.fit(tiny.plain(), config=tiny.plain_model().config, until=cutoff, quiet=True)
-    assert tiny.bits(fresh.predict(tiny.plain(), cutoff=cutoff).quantiles) == tiny.bits(
-        once.forecasts[0].quantiles
-    )
+    fresh = _held().predict(tiny.shop(), cutoff=tiny.day(85).isoformat())
+    assert tiny.bits(fresh.quantiles) == tiny.bits(once.forecasts[0].quantiles)
 
 
 def test_11_refit_never_is_refused_with_both_dates_unless_every_cutoff_is_unseen():
-    held = fc.fit(tiny.plain(), horizon=7, until="2024-03-26", config=tiny.TINY, quiet=True)
+    held = _held()
     assert np.int64(held.artifact.trained_until).view("M8[us]") == np.datetime64("2024-03-26")
-    backtest = held.backtest(tiny.plain(), windows=2, refit="never", quiet=True)
-    predicted = held.predict(tiny.plain(), cutoff="2024-03-26")
+    backtest = held.backtest(tiny.shop(), windows=2, refit="never", quiet=True)
+    predicted = held.predict(tiny.shop(), cutoff="2024-03-26")
     assert tiny.bits(backtest.forecasts[0].quantiles) == tiny.bits(predicted.quantiles)
     expected = "trained until 2024-03-26, the first cutoff is 2024-03-25: .* use `refit` once"
     with pytest.raises(fc.ConfigError, match=expected):
-        held.backtest(tiny.plain(), windows=2, stride=8, refit="never", quiet=True)
+        held.backtest(tiny.shop(), windows=2, stride=8, refit="never", quiet=True)
 
 
 def test_11_trained_until_is_the_last_target_seen_not_the_last_row():
     silent = tiny.plain().with_columns(
         sales=pl.when(pl.col("date") > tiny.day(90)).then(None).otherwise("sales")
     )
-    model = fc.fit(silent, horizon=7, config=tiny.TINY, quiet=True)
+    model = fc.fit(silent, horizon=7, config=tiny.config_with(experts=[]), quiet=True)
     assert np.int64(model.artifact.trained_until).view("M8[us]") == np.datetime64(tiny.day(90))

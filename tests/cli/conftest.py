@@ -17,9 +17,9 @@ def shop_folder(tmp_path_factory) -> Path:
     tiny.shop().write_csv(path / "shop.csv")
     tiny.plain().write_csv(path / "plain.csv")
     tiny.prices().write_csv(path / "prices.csv")
-    tiny.write_tiny(path / "tiny.yaml")
+    tiny.write_tiny(path / "tiny.yaml", model=tiny.NETWORK["model"])
     tiny.model().save(path / "model")
-    tiny.plain_model().save(path / "plain_model")
+    tiny.network_model().save(path / "plain_model")  # refitted by many
     return path
 
 

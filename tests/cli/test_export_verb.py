@@ -16,7 +16,8 @@ pytestmark = [
 ]
 
 
-def test_a_model_is_registered_and_forecasts_by_its_name(folder, shell, monkeypatch):
+def test_a_model_is_registered_and_forecasts_by_its_name(folder, shell, monkeypatch, empty_store):
+    shutil.copy(empty_store, folder / "mlflow.db")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder}/mlflow.db")
     done = shell("export", "plain_model", "--mlflow", "plain")
     assert done.code == 0 and done.err == ""

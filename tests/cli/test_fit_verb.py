@@ -30,7 +30,7 @@ def interrupted(monkeypatch):
 
 
 def test_a_fit_stopped_by_ctrl_c_is_resumed_by_the_same_command(folder, shell, interrupted):
-    command = *FIT, "--out", "new", "--checkpoint-every", 2
+    command = *FIT, "--set", "fit.steps=4", "--out", "new", "--checkpoint-every", 2
     stopped = shell(*command)
     assert stopped.code == 130 and stopped.err == ""
     assert stopped.out.endswith("stopped at step 3; rerun the command to continue\n")

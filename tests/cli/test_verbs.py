@@ -147,7 +147,7 @@ def test_predict_reads_columns_by_the_names_this_table_has(folder, shell):
     found = pl.read_parquet("other.parquet")
     assert found.columns[:5] == ["branch", "cutoff", "day", "lead", "channel"]
     assert found["channel"].unique().to_list() == ["sold"]
-    expected = tiny.plain_model().predict(tiny.plain()).frame
+    expected = tiny.network_model().predict(tiny.plain()).frame
     renamed = expected.rename({"store": "branch", "date": "day"}).with_columns(channel=pl.lit("sold"))
     assert_frame_equal(found, renamed, check_exact=True)
 

@@ -11,7 +11,14 @@ from typer.testing import CliRunner
 import forecaster as fc
 from forecaster.cli import app
 from forecaster.evaluation.by_level import score_levels
+from forecaster.forecast import hierarchy
 from forecaster.panel.tree import HierarchyRequest
+
+
+@pytest.fixture(autouse=True)
+def few_cutoffs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All nodes are forecast at each of them."""
+    monkeypatch.setattr(hierarchy, "CUTOFFS", 7)
 
 
 def sales() -> pl.DataFrame:

@@ -141,7 +141,7 @@ def test_a_bare_word_names_a_preset_and_all_else_a_file(tmp_path, monkeypatch):
     settings = config_from(CONFIG, 7, {})
     for given, steps, attention in (
         ("long", 300, "local"),
-        ("long.yaml", 5, "full"),
+        ("long.yaml", 2, "full"),
         ("./bare", 3, "full"),
     ):
         (found,) = _presets([given], settings).values()

@@ -385,7 +385,7 @@ def test_a_fit_leaves_a_page_about_its_validation_windows(tmp_path):
     model = fc.fit(
         tiny.plain(),
         horizon=7,
-        config=tiny.TINY,
+        config=tiny.NETWORK,
         out=tmp_path / "model",
         report=tmp_path / "fit.html",
         quiet=True,

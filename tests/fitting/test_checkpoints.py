@@ -128,9 +128,9 @@ def test_a_training_stopped_at_every_step_ends_as_one_that_never_was(
     _assert_same(again, whole)
 
 
-def test_a_training_with_no_step_left_tells_its_curves_again(tmp_path, make_panel, make_config):
+def test_a_training_with_no_step_left_tells_its_curves_again(tmp_path, small):
     # What the process before had told may have died with it, before it was sent.
-    fit = partial(fit_panel, *_prepared(make_panel, make_config))
+    fit, _ = small
     told = []
     for _ in range(2):
         told.append(_Told())
@@ -150,14 +150,14 @@ def test_a_warm_start_goes_on_exactly(tmp_path, make_panel, make_config, fit):
     _assert_same(resumed, warm())
 
 
-def test_stops_between_checkpoints_are_made_up_for(tmp_path, make_panel, make_config):
-    fit = partial(fit_panel, *_prepared(make_panel, make_config))
+def test_stops_between_checkpoints_are_made_up_for(tmp_path, small):
+    fit, whole = small
     for step in (1, 4, 4):
         with pytest.raises(_Stopped):
             files = _files(tmp_path, every=3)
             fit(context=TrainingContext(callbacks=(_StopAt(step),), checkpoints=files))
         assert [step_of(path) for path in checkpoints_in(tmp_path)] == list(range(3, step + 1, 3))
-    _assert_same(fit(context=TrainingContext(checkpoints=_files(tmp_path, every=3))), fit())
+    _assert_same(fit(context=TrainingContext(checkpoints=_files(tmp_path, every=3))), whole)
     assert [step_of(path) for path in checkpoints_in(tmp_path)] == [3, STEPS]
 
 

@@ -308,7 +308,7 @@ def test_a_network_beside_experts_needs_100_windows_or_steps_that_are_asked_for(
     assert plan.fit.steps == 0 and plan.model.width == 8
     assert plan.as_config(Config().tracking).fit.steps is None
     monkeypatch.undo()
-    later = fc.fit(table, 6, warm_start=model, config={"fit": {"steps": 25}}, tracking=False)
+    later = fc.fit(table, 6, warm_start=model, config={"fit": {"steps": 3}}, tracking=False)
     assert later.metrics["steps"] > 0
 
 

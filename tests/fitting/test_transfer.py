@@ -61,7 +61,7 @@ def _hourly(days=20):
 @cache
 def _attention_alone(table=tiny.shop, known="price"):
     """A model without experts, which would be solved afresh."""
-    return _fit(table(), known=known, model=tiny.TINY["model"] | {"experts": []})
+    return _fit(table(), known=known, model=tiny.NETWORK["model"])
 
 
 def _weights(model):
@@ -98,9 +98,7 @@ def test_other_channels_another_frequency_and_another_horizon_are_welcome():
 
 
 def test_periods_are_carried_where_a_step_is_as_long():
-    # Without experts, which take most of the time.
-    config = tiny.TINY | {"data": {"periods": [5, 9]}}
-    config["model"] = config["model"] | {"experts": []}
+    config = tiny.NETWORK | {"data": {"periods": [5, 9]}}
     old = fc.fit(tiny.plain(), horizon=7, config=config, quiet=True)
     was = _weights(old)["embedding.time.phase.weight"]  # week, year, 5 steps, 9 steps
     config = {"data": {"periods": [9, 4]}, "fit": UNTRAINED, "tracking": {"enabled": False}}
@@ -133,7 +131,7 @@ def test_a_model_that_knew_gaps_between_rows_still_does_on_a_regular_table():
     irregular = irregular.with_columns(pl.col("date").cast(pl.Datetime("us")))
     jitter = pl.Series(np.random.default_rng(1).integers(0, 20000, irregular.height))
     irregular = irregular.with_columns(pl.col("date") + pl.duration(minutes=jitter % 1000))
-    old = _fit(irregular, known=())
+    old = _fit(irregular, known=(), model=tiny.NETWORK["model"])
     assert not old.artifact.shape.regular
     new = _fit(tiny.plain(), old, known=(), **UNTRAINED)
     assert new.artifact.schema.regular and not new.artifact.shape.regular
@@ -142,14 +140,15 @@ def test_a_model_that_knew_gaps_between_rows_still_does_on_a_regular_table():
 
 
 def test_settings_left_alone_are_the_models_and_some_may_differ():
-    new = _fit(tiny.shop(), tiny.model(), model={"dropout": 0.3, "context_length": 14, "width": 16})
+    model = {"dropout": 0.3, "context_length": 14, "width": 16}
+    new = _fit(tiny.shop(), _attention_alone(), model=model)
     assert new.config.model.heads == 2
     assert new.config.model.dropout == 0.3 and new.config.model.context_length == 14
 
 
 def test_without_a_horizon_it_is_the_models():
     config = {"fit": UNTRAINED, "tracking": {"enabled": False}}
-    new = fc.fit(tiny.plain(), config=config, warm_start=tiny.plain_model(), quiet=True)
+    new = fc.fit(tiny.plain(), config=config, warm_start=_attention_alone(tiny.plain, ()), quiet=True)
     assert new.artifact.horizon == tiny.HORIZON
 
 
@@ -178,7 +177,7 @@ def test_a_table_that_lacks_covariates_is_refused_by_their_names():
 
 
 def test_a_horizon_beyond_learned_positions_is_refused():
-    old = _fit(tiny.plain(), known=(), model=tiny.TINY["model"] | {"positions": "learned"})
+    old = _fit(tiny.plain(), known=(), model=tiny.NETWORK["model"] | {"positions": "learned"})
     with pytest.raises(ConfigError, match=r"cover 4 \+ 1 tokens of context and horizon, 4 \+ 2 are"):
         _fit(tiny.plain(), old, known=(), horizon=8)
 
@@ -237,7 +236,7 @@ def test_adapters_leave_an_artifact_of_plain_matrices_that_moved_by_their_rank(t
 
 
 def test_contract_and_card_tell_where_the_weights_come_from(tmp_path):
-    old = tiny.plain_model()
+    old = _attention_alone(tiny.plain, ())
     middle = _fit(_hourly(), old, known=(), **UNTRAINED)
     middle.save(tmp_path / "middle")
     new = _fit(_hourly(), tmp_path / "middle", known=(), **UNTRAINED)
@@ -254,19 +253,19 @@ def test_contract_and_card_tell_where_the_weights_come_from(tmp_path):
 
 
 def test_nothing_that_the_first_weights_have_seen_is_scored_by_refit_never():
-    old = tiny.plain_model()  # until 2024-04-09
+    old = _attention_alone(tiny.plain, ())  # until 2024-04-09
     new = _fit(tiny.plain(days=80), old, known=(), **UNTRAINED)  # until 2024-03-20
     assert new.artifact.trained_until == old.artifact.trained_until
     with pytest.raises(ConfigError, match="trained until 2024-04-09, the first cutoff is 2024-04-02"):
         new.backtest(tiny.plain(), windows=1, refit="never", quiet=True)
-    early = fc.fit(tiny.plain(), horizon=7, config=tiny.TINY, until="2024-03-01", quiet=True)
+    early = fc.fit(tiny.plain(), horizon=7, config=tiny.NETWORK, until="2024-03-01", quiet=True)
     fair = _fit(tiny.plain(days=80), early, known=(), **UNTRAINED)
     assert fair.backtest(tiny.plain(), windows=2, refit="never", quiet=True).scored == 2 * 7 * 3
 
 
 def test_rows_without_times_are_scored_by_refit_never_only_in_the_table_of_the_fit():
     table = tiny.plain().drop("date")
-    held = fc.fit(table, horizon=7, time="row", config=tiny.TINY, until="-21", quiet=True)
+    held = fc.fit(table, horizon=7, time="row", config=tiny.NETWORK, until="-21", quiet=True)
     assert held.backtest(table, windows=3, refit="never", quiet=True).scored == 3 * 7 * 3
     # Numbered from their own end, the rows of this table begin again at 0, although all were trained on.
     shorter = table.group_by("store", maintain_order=True).head(79)
@@ -298,7 +297,7 @@ def test_a_refit_starts_from_random_weights_and_says_so(capsys):
 
 def test_the_verb_says_what_it_takes_and_what_it_does_not(tmp_path, monkeypatch, shell):
     monkeypatch.chdir(tmp_path)
-    tiny.model().save("old")
+    _attention_alone().save("old")
     _wider().write_csv("wider.csv")
     words = "fit wider.csv --known price,promo --horizon 7 --from old --out new"
     sets = "--set fit.steps=1 --set fit.batch_size=8 --set tracking.enabled=false"

@@ -131,17 +131,18 @@ def test_without_validation_windows_or_with_one_stretch_the_shipped_maps_stay(ma
 
 def test_where_the_table_teaches_what_others_did_not_tuning_is_a_gain_on_later_rows(monkeypatch):
     monkeypatch.setattr(tuning, "STEPS", STEPS)
-    table = noise_with_spikes(1500)
+    monkeypatch.setattr(tuning, "_ROWS", 1000)
+    table = noise_with_spikes(1200)
     config = {"model": EXPERTS | {"width": 8, "heads": 1}, "fit": {"steps": 1}}
-    before = table[table.time < 1300]
+    before = table[table.time < 1000]
     model = fc.fit(before, 8, time="time", series="series", config=config, tracking=False, quiet=True)
     assert model.artifact.metrics["attention_steps"] == STEPS
     network = model.artifact.ensemble.networks[0]
     later = open_panel(table, model.artifact.plan.data, schema=model.artifact.schema)
     attention = network.experts.attention
     store = WindowStore(later, model.artifact.plan.model, 8)
-    batch = store.batch(np.zeros(190, np.int64), None, np.arange(1300, 1490))
-    truth = torch.from_numpy(later.values[np.arange(1300, 1490)[:, None] + np.arange(1, 9), :1])
+    batch = store.batch(np.zeros(190, np.int64), None, np.arange(1000, 1190))
+    truth = torch.from_numpy(later.values[np.arange(1000, 1190)[:, None] + np.arange(1, 9), :1])
     losses = []
     for maps in (parameters_of(attention), parameters_of(shipped_for(attention))):
         put(maps, attention)

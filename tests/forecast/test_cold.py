@@ -16,6 +16,7 @@ from forecaster.fitting import fit
 from forecaster.fitting.experts import levels
 from forecaster.fitting.experts.levels import level_by_statics
 
+pytestmark = pytest.mark.usefixtures("all_windows")
 DEMO = Path(__file__).parents[2] / "data" / "demo.csv"
 
 _DAYS, _AHEAD, _OLD, _NEW = 42, 3, 20, 40

@@ -219,26 +219,30 @@ def test_cycles_that_experts_read_off_the_history_are_not_called_unimportant():
     assert "importance: none of these changes this forecast" in titles
 
 
-@pytest.mark.parametrize("horizon", [1, 2, 40])
+@pytest.mark.parametrize("horizon", [1, 40])
 def test_every_horizon_can_be_drawn(horizon, tmp_path):
     found = fc.explain(tiny.plain(), horizon, only="a")
     assert experts_of(found).weights.shape[0] == horizon
-    found.write(tmp_path / "why.png")
-    axes = found.plot().get_axes()
+    figure = found.plot()
+    figure.savefig(tmp_path / "why.png")
+    axes = figure.get_axes()
     (area,) = (axis for axis in axes if "each lead" in axis.get_title(loc="left"))
     assert area.get_xlim() == (0.5, horizon + 0.5) and area.get_ylim() == (0, 100)
     tops = [path.vertices[:, 1].max() for stack in area.collections for path in stack.get_paths()]
     assert max(tops) == pytest.approx(100)
 
 
+@cache
+def _of_ets() -> fc.Forecaster:
+    config = tiny.config_with(experts=["ets"])
+    return fc.fit(tiny.plain(60), horizon=7, config=config, quiet=True)
+
+
 def test_a_network_alone_has_no_experts_and_one_expert_has_all_the_weight():
-    settings = tiny.TINY | {"model": tiny.TINY["model"] | {"experts": []}}
-    alone = fc.fit(tiny.plain(60), horizon=7, config=settings, quiet=True).explain(
-        tiny.plain(60), only="a"
-    )
+    model = fc.fit(tiny.plain(60), horizon=7, config=tiny.NETWORK, quiet=True)
+    alone = model.explain(tiny.plain(60), only="a")
     assert alone.experts is None and alone.maps and "Experts.</b>" not in explanation_page(alone)
-    settings = tiny.TINY | {"model": tiny.TINY["model"] | {"experts": ["ets"]}}
-    model = fc.fit(tiny.plain(60), horizon=7, config=settings, quiet=True)
+    model = _of_ets()
     found = model.explain(tiny.plain(60), only="a")
     one = experts_of(found)
     assert one.names == ("ets",) and (one.weights == 1).all() and (one.correction == 0).all()
@@ -284,6 +288,4 @@ def test_the_card_says_where_the_weights_come_from():
         "- no fit: experts weighed by attention to their errors in each series; network weight 0 %"
         in card
     )
-    settings = tiny.TINY | {"model": tiny.TINY["model"] | {"experts": ["ets"]}}
-    one = fc.fit(tiny.plain(60), horizon=7, config=settings, quiet=True)
-    assert "weights of experts" not in model_card(one.artifact)
+    assert "weights of experts" not in model_card(_of_ets().artifact)

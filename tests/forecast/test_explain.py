@@ -154,7 +154,7 @@ def test_the_covariate_that_the_target_is_made_of_matters_most():
     }
     table = pl.DataFrame(columns)
     known = table.select("id", "day", "x", "other")
-    settings = tiny.config_with(context_length=14, patch=1) | {
+    settings = tiny.config_with(context_length=14, patch=1, experts=[]) | {
         "fit": {"steps": 40, "batch_size": 64, "learning_rate": 0.02}
     }
     model = fc.fit(table, horizon=5, known=["x", "other"], config=settings, quiet=True)
@@ -192,7 +192,7 @@ VARIANTS = {
 
 @pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS)
 def test_every_kind_of_model_can_be_explained(settings):
-    config = tiny.config_with(**settings)
+    config = tiny.config_with(experts=[], **settings)
     model = with_network(fc.fit(tiny.shop(60), horizon=7, known="price", config=config, quiet=True))
     found = model.explain(tiny.shop(60), only="a", future=tiny.prices(60))
     expected = model.predict(tiny.shop(60), future=tiny.prices(60)).median[0]
@@ -214,14 +214,14 @@ def test_every_kind_of_model_can_be_explained(settings):
 
 def test_other_channels_are_hidden_in_turn_where_a_channel_sees_them():
     wide = tiny.plain().pivot("store", index="date", values="sales")
-    settings = tiny.config_with(channel_attention=True)
+    settings = tiny.config_with(channel_attention=True, experts=[])
     model = fc.fit(wide, horizon=7, target=["a", "b", "c"], config=settings, quiet=True)
     found = model.explain(wide, channel="b")
     assert found.title.endswith(" · b") and found.channel == 1
     assert {one.name for one in found.importance if one.kind == "channel"} == {"a", "c"}
     read = model.artifact.context_length
     np.testing.assert_allclose(found.history, wide["b"].to_numpy()[-read:], rtol=1e-6)
-    alone = fc.fit(wide, horizon=7, target=["a", "b", "c"], config=tiny.TINY, quiet=True)
+    alone = fc.fit(wide, horizon=7, target=["a", "b", "c"], config=tiny.NETWORK, quiet=True)
     assert not [one for one in alone.explain(wide).importance if one.kind == "channel"]
     with pytest.raises(fc.DataError, match=r"no channel 'bb' among 3; did you mean 'b'\?"):
         model.explain(wide, channel="bb")
@@ -287,6 +287,7 @@ def test_the_member_looked_into_is_one_whose_network_has_a_weight():
     assert found.experts is not None and found.experts.share == pytest.approx(0.85)
 
 
+@cache
 def _other_plain() -> Artifact:
     settings = tiny.TINY | {"fit": tiny.TINY["fit"] | {"seed": 1}}
     return fc.fit(tiny.plain(), horizon=7, config=settings, quiet=True).artifact

@@ -21,7 +21,7 @@ RESULTS = ["lead", "channel", "forecast", "mean", *LEVELS, "status"]
 
 
 def _fit(table, horizon=3, **options):
-    return fc.fit(table, horizon=horizon, config=tiny.TINY, quiet=True, **options)
+    return fc.fit(table, horizon=horizon, config=tiny.NETWORK, quiet=True, **options)
 
 
 @cache
@@ -211,7 +211,7 @@ def test_a_missing_known_value_is_named_with_series_column_time_and_lead():
 
 def test_a_hole_in_a_known_category_is_named_and_an_unseen_word_is_not():
     history = tiny.plain().with_columns(ad=pl.col("date").dt.day().mod(2).cast(pl.String))
-    model = fc.fit(history, horizon=7, known="ad", config=tiny.TINY, quiet=True)
+    model = _fit(history, horizon=7, known="ad")
     future = tiny.prices().select("store", "date", ad=pl.lit("never seen"))
     assert model.predict(history, future=future).status == ("ok",) * 3
     hole = future.with_columns(
@@ -266,9 +266,8 @@ def test_a_wide_forecast_of_names_that_are_one_is_refused():
         .with_columns(store=pl.lit(one), city=pl.lit(other))
         for store, (one, other) in keys.items()
     )
-    model = fc.fit(two, 7, series=["store", "city"], config=tiny.TINY, quiet=True)
     with pytest.raises(fc.DataError, match="rename the keys of these series"):
-        model.predict(two).wide()
+        fc.predict(two, 7, series=["store", "city"]).wide()
 
 
 def test_a_wide_forecast_of_several_keys_names_series_as_everywhere():
@@ -315,7 +314,8 @@ def _later(minutes: int) -> tuple[pl.DataFrame, pl.DataFrame]:
 @pytest.mark.parametrize("minutes", [0, 37], ids=["regular", "irregular"])
 def test_a_shorter_horizon_with_the_known_values_it_reads_is_an_exact_prefix(minutes):
     shop, prices = _later(minutes)
-    model = fc.fit(shop, horizon=7, known="price", config=tiny.config_with(patch=2), quiet=True)
+    config = tiny.config_with(patch=2, experts=[] if minutes else None)
+    model = fc.fit(shop, horizon=7, known="price", config=config, quiet=True)
     assert model.artifact.schema.regular == (minutes == 0)
     full = model.predict(shop, future=prices)
     for horizon, read in ((1, 2), (2, 2), (3, 4), (7, 7)):
@@ -329,9 +329,8 @@ def test_a_shorter_horizon_with_the_known_values_it_reads_is_an_exact_prefix(min
 def test_known_values_behind_the_last_lead_that_are_not_given_are_its_own(minutes):
     shop, prices = _later(minutes)
     shop, prices = (t.with_columns(sort=pl.col("price").floor().cast(str)) for t in (shop, prices))
-    model = fc.fit(
-        shop, horizon=7, known=["price", "sort"], config=tiny.config_with(patch=7), quiet=True
-    )
+    config = tiny.config_with(patch=7, experts=[] if minutes else None)
+    model = fc.fit(shop, horizon=7, known=["price", "sort"], config=config, quiet=True)
     by = pl.col("date").rank("ordinal").over("store")
     for horizon in (1, 4):
         given = prices.filter(by <= horizon)
@@ -370,8 +369,9 @@ def test_some_series_are_chosen_by_their_names_and_forecast_as_among_all(tmp_pat
             tmp_path / f"{len(only)}.parquet", table, cutoff="last", only=only, overwrite=True
         )
         assert_frame_equal(pl.read_parquet(tmp_path / f"{len(only)}.parquet"), chosen)
-    scores = model.backtest(table, windows=2, only=["b"], quiet=True)
-    whole = model.backtest(table, windows=2, quiet=True)
+    scores, whole = (
+        fc.backtest(table, 7, windows=2, fit=False, only=only, quiet=True) for only in (["b"], None)
+    )
     assert_frame_equal(scores.rows, whole.rows.filter(pl.col("store") == "b"), rel_tol=1e-6)
     assert set(model.detect(table, only="b").rows["store"]) == {"b"}
     with pytest.raises(fc.DataError) as refused:
@@ -387,7 +387,7 @@ def test_series_are_listed_by_the_numbers_in_their_names():
     table = tiny.plain().with_columns(pl.col("store").replace(names))
     forecast, backtest = (
         tiny.plain_model().predict(table),
-        tiny.plain_model().backtest(table, windows=1, quiet=True),
+        fc.backtest(table, 7, windows=1, fit=False, quiet=True),
     )
     natural = ["store_1", "store_9", "store_10"]
     titles = [axis.get_title(loc="left").split(" ")[0] for axis in forecast.plot().axes]
@@ -411,7 +411,7 @@ def test_an_irregular_table_is_forecast_by_a_saved_model_too(tmp_path):
     minutes = np.cumsum(rng.integers(30, 90, 200)).tolist()
     stamps = [datetime(2024, 1, 1) + timedelta(minutes=minute) for minute in minutes]
     table = pl.DataFrame({"ts": stamps, "y": rng.normal(size=200)})
-    model = fc.fit(table, horizon=5, config=tiny.TINY, quiet=True)
+    model = _fit(table, horizon=5)
     assert not model.artifact.schema.regular
     model.save(tmp_path / "model")
     rows = fc.load(tmp_path / "model").predict(table).frame

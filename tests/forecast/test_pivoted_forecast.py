@@ -35,7 +35,8 @@ def _pivoted(table, names=("price", "visitors")):
 def _models():
     """The table with whole numbers as ids, its model, the future prices, and the twins of all three."""
     table, prices = _with_ids(tiny.shop()), _with_ids(tiny.prices())
-    options = {"horizon": tiny.HORIZON, "config": tiny.TINY, "quiet": True}
+    config = tiny.config_with(channel_attention=True, experts=["naive", "linear"])
+    options = {"horizon": tiny.HORIZON, "config": config, "quiet": True}
     model = fc.fit(table, layout="wide", known=["price"], **options)
     future = _pivoted(prices.with_columns(sales=None), ("price",)).drop(CHANNELS)
     known = [f"price/{store}" for store in CHANNELS]
@@ -80,7 +81,7 @@ def test_a_series_without_rows_has_its_status_and_an_unknown_one_is_refused():
         table.select("store", "date", "sales"),
         layout="wide",
         horizon=tiny.HORIZON,
-        config=tiny.TINY,
+        config=tiny.NETWORK,
         quiet=True,
     )
     absent = plain.predict(table.filter(pl.col("store") != 2)).frame
@@ -95,7 +96,7 @@ def test_a_series_without_rows_has_its_status_and_an_unknown_one_is_refused():
 
 def test_a_backtest_and_anomalies_are_keyed_as_the_table_is():
     table, _, model, wide, _, twin = _models()
-    scores, expected = (one.backtest(data, windows=2) for one, data in ((model, table), (twin, wide)))
+    scores, expected = (one.backtest(data, windows=1) for one, data in ((model, table), (twin, wide)))
     assert scores.frame.columns[:2] == ["model", "store"]
     assert "channel" not in scores.frame.columns
     assert_frame_equal(scores.frame.drop("store"), expected.frame.drop("channel"), check_exact=True)
@@ -125,7 +126,7 @@ def test_a_served_model_takes_the_long_table_and_onnx_the_channels(tmp_path, unc
 
 
 def test_a_series_that_begins_late_is_a_channel_like_any_other():
-    table = tiny.shop(400).filter((pl.col("store") != "c") | (pl.col("date") >= tiny.day(340)))
+    table = tiny.shop(200).filter((pl.col("store") != "c") | (pl.col("date") >= tiny.day(140)))
     options = {"horizon": tiny.HORIZON, "config": tiny.TINY, "quiet": True, "layout": "wide"}
     rows = fc.fit(table, **options).predict(table).frame
     assert rows["status"].unique().to_list() == ["ok"] and len(rows) == 3 * tiny.HORIZON

@@ -1,6 +1,7 @@
 """Totals over periods and groups: sums of paths, what they leave out, and what they refuse."""
 
 from datetime import date, timedelta
+from functools import cache
 
 import numpy as np
 import polars as pl
@@ -28,6 +29,12 @@ def sales(days: int = 90, **last: int) -> pl.DataFrame:
     return pl.concat(frames)
 
 
+@cache
+def predicted(horizon: int, **options: object) -> fc.Forecast:
+    """The forecast of the sales."""
+    return fc.predict(sales(), horizon, **options)
+
+
 def twin(forecast: fc.Forecast, by: list[str], week: bool) -> pl.DataFrame:
     """Totals from rows of sample paths and of means, by polars."""
     region = pl.col("store").replace_strict(REGIONS).alias("region")
@@ -49,7 +56,7 @@ def twin(forecast: fc.Forecast, by: list[str], week: bool) -> pl.DataFrame:
 @pytest.mark.parametrize("period", ["W", "horizon"])
 def test_a_total_is_that_of_summed_paths_and_means(by, period):
     """A slow twin: rows of paths, grouped and summed by polars."""
-    forecast = fc.predict(sales(), HORIZON, samples=50)
+    forecast = predicted(HORIZON, samples=50)
     found = forecast.total(period, by=by).to_polars()
     names = {"all": [], None: ["store"]}.get(by, [by])
     expected = twin(forecast, names, period == "W")
@@ -65,7 +72,7 @@ def test_a_total_is_that_of_summed_paths_and_means(by, period):
 
 def test_a_period_that_the_horizon_does_not_fill_is_partial():
     """2024-03-30 is the last Saturday of its month: W ends on Sundays."""
-    rows = fc.predict(sales(), HORIZON).total("W", by="all").to_polars()
+    rows = predicted(HORIZON).total("W", by="all").to_polars()
     days = [date(2024, 3, 25), date(2024, 4, 1), date(2024, 4, 8), date(2024, 4, 15)]
     assert rows["period"].to_list() == days
     assert rows["steps"].to_list() == [1, 7, 7, 5]
@@ -109,7 +116,7 @@ def test_a_group_of_which_a_series_has_no_forecast_has_no_total_unless_the_rest_
 
 
 def test_levels_asked_for_are_the_columns_of_a_total():
-    rows = fc.predict(sales(), HORIZON, levels=[50, 95]).total("horizon", by="all").to_polars()
+    rows = predicted(HORIZON, levels=(50, 95)).total("horizon", by="all").to_polars()
     assert rows.columns[4:10] == ["forecast", "mean", "lo-50", "hi-50", "lo-95", "hi-95"]
     values = rows.select("lo-95", "lo-50", "forecast", "hi-50", "hi-95").row(0)
     assert list(values) == sorted(values)
@@ -152,7 +159,7 @@ def test_channels_are_apart_and_series_of_a_wide_table_together():
 )
 def test_periods_and_groups_that_are_not_there_are_refused(period, by, said):
     with pytest.raises(fc.ConfigError, match=said):
-        fc.predict(sales(), 7).total(period, by=by)
+        predicted(7).total(period, by=by)
 
 
 def test_rows_numbered_by_whole_numbers_have_totals_of_the_horizon_alone():
@@ -187,7 +194,7 @@ def test_series_of_unlike_steps_are_not_added_up(tmp_path):
     with pytest.raises(fc.DataError, match=f"`hierarchy` {said}"):
         fc.predict(table, 7, cutoff="last").hierarchy("region")
     with pytest.raises(fc.DataError, match=f"`hierarchy` {said}"):
-        fc.backtest(table, 7, fit=False, hierarchy="region", tracking=False, quiet=True)
+        fc.backtest(table, 7, fit=False, windows=1, hierarchy="region", tracking=False, quiet=True)
     assert forecast.total("W").to_polars()["series"].to_list() == [1] * 5  # each by itself
     table.write_csv(tmp_path / "sales.csv")
     words = (str(tmp_path / "sales.csv"), "--horizon", "7", "--out", str(tmp_path / "t.csv"))
@@ -281,7 +288,7 @@ def test_a_static_that_groups_and_is_named_like_one_of_the_result_is_refused_bef
 
 
 def test_a_group_named_twice_and_a_count_of_no_paths_are_refused():
-    forecast = fc.predict(sales(), 7)
+    forecast = predicted(7)
     with pytest.raises(fc.ConfigError, match="region, store, region: region is given twice"):
         forecast.total("W", by=["region", "store", "region"])
     with pytest.raises(fc.ConfigError, match="samples 0: expected 1 or more paths"):
@@ -333,9 +340,7 @@ def test_an_engine_is_refused_unless_each_total_is_of_one_series(tmp_path):
         (["--levels", "80"], "--levels"),
         (["--quantiles", "0.05"], "--quantiles"),
         (["--samples", "5"], "--samples"),
-        (["--sum", "W"], "--sum"),
         (["--sum", "W", "--by", "machine", "--sum-partial"], "--sum, --by, --sum-partial"),
-        (["--hierarchy", "machine"], "--hierarchy"),
         (["--hierarchy", "machine", "--reconcile", "wls"], "--hierarchy, --reconcile"),
         (["--what-if", "price*0.9"], "--what-if"),
     ],
@@ -366,7 +371,7 @@ def classes(tmp_path_factory):
     table = pl.concat(frames)
     table.write_csv(folder / "waves.csv")
     roles = {"series": "machine", "time": "time", "target": "y"}
-    config = {"fit": {"steps": 4}}
+    config = {"fit": {"steps": 1}}
     fc.fit(
         table, label="kind", config=config, out=folder / "model", quiet=True, tracking=False, **roles
     )
@@ -380,9 +385,9 @@ def test_the_status_of_a_sum_says_what_its_paths_lack():
     assert found == ["ok, errors of 8 earlier cutoffs, uncalibrated from 95 % on"] * 2
     partial = short.total("MS", by="all").to_polars()["status"].to_list()
     assert partial == ["partial, errors of 8 earlier cutoffs, uncalibrated from 95 % on"]
-    long = fc.predict(sales(), 5, levels=[95])
+    long = predicted(5, levels=(95,))
     assert set(long.total("horizon").to_polars()["status"]) == {"ok, uncalibrated from 95 % on"}
-    assert set(fc.predict(sales(), 5, levels=[90]).total("horizon").to_polars()["status"]) == {"ok"}
+    assert set(predicted(5, levels=(90,)).total("horizon").to_polars()["status"]) == {"ok"}
 
 
 def test_periods_have_the_dtype_of_the_times_of_the_caller():

@@ -43,9 +43,13 @@ TABLES = {
 }
 
 
-@pytest.mark.parametrize("kind", ["file", "pandas"])
-@pytest.mark.parametrize(("table", "options", "keys", "times"), TABLES.values(), ids=TABLES)
-def test_every_way_out_has_the_same_columns(tmp_path, table, options, keys, times, kind):
+FRAMES = ("a numbered store", "two keys", "channels as series", "two columns of time")
+KINDS = [(name, "file") for name in TABLES] + [(name, "pandas") for name in FRAMES]
+
+
+@pytest.mark.parametrize(("name", "kind"), KINDS)
+def test_every_way_out_has_the_same_columns(tmp_path, name, kind):
+    table, options, keys, times = TABLES[name]
     table.write_csv(tmp_path / "a.csv")
     source = tmp_path / "a.csv" if kind == "file" else table.to_pandas()
     forecast = fc.predict(source, 3, samples=5, **options)

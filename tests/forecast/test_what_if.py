@@ -325,7 +325,9 @@ def test_the_future_to_fill_in_keeps_what_the_table_has_and_one_row_per_series_o
     rows = ahead().with_columns(sales=pl.lit(None, pl.Float64), city=pl.lit(None, pl.String))
     joined = pl.concat([shop(), rows.select(shop().columns)])
     assert_frame_equal(model().future(joined), ahead())
-    related = fc.fit(shop().drop("city"), 7, known="price", layout="wide", config=tiny.TINY, quiet=True)
+    related = fc.fit(
+        shop().drop("city"), 7, known="price", layout="wide", config=tiny.NETWORK, quiet=True
+    )
     frame = related.future(shop())
     assert frame.columns == ["store", "date", "price"] and frame.height == 21
     assert sorted(frame["store"].to_list()) == sorted([*tiny.STORES] * 7)

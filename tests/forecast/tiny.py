@@ -14,7 +14,7 @@ HORIZON = 7
 STORES = ("a", "b", "c")
 START = date(2024, 1, 1)
 TINY = {
-    "fit": {"steps": 5, "batch_size": 32},
+    "fit": {"steps": 2, "batch_size": 32},
     "model": {"width": 16, "heads": 2, "encoder_layers": 1},
     "tracking": {"enabled": False},
 }
@@ -23,6 +23,10 @@ TINY = {
 def config_with(**model: object) -> dict:
     """The smallest config with other settings of the model."""
     return TINY | {"model": TINY["model"] | model}
+
+
+NETWORK = config_with(experts=[])
+"""Without experts: a third of the time, for what does not depend on them."""
 
 
 def day(number: int) -> date:
@@ -71,6 +75,12 @@ def model() -> fc.Forecaster:
 def plain_model() -> fc.Forecaster:
     """A model of the shop without covariates."""
     return fc.fit(plain(), horizon=HORIZON, config=TINY, quiet=True)
+
+
+@cache
+def network_model() -> fc.Forecaster:
+    """A model of the shop without covariates and experts."""
+    return fc.fit(plain(), horizon=HORIZON, config=NETWORK, quiet=True)
 
 
 def signed(days: int = 100) -> pl.DataFrame:

@@ -1,23 +1,9 @@
-"""An MLflow store, built once and copied: building one takes seconds."""
+"""No figure is drawn, and each test that asks for a place has a store of its own."""
 
 import shutil
-import warnings
 from pathlib import Path
 
 import pytest
-from mlflow.tracking import MlflowClient
-
-
-@pytest.fixture(scope="session")
-def empty_store(tmp_path_factory) -> Path:
-    """The file of an SQLite store without runs."""
-    path = tmp_path_factory.mktemp("store") / "mlflow.db"
-    with (
-        warnings.catch_warnings()
-    ):  # MLflow's own tables: the test that meets them first is not at fault
-        warnings.filterwarnings("ignore", "The ``noload`` loader strategy is deprecated")
-        MlflowClient(tracking_uri=f"sqlite:///{path}").search_experiments()
-    return path
 
 
 @pytest.fixture(autouse=True)

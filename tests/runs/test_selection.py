@@ -32,7 +32,7 @@ def test_a_better_model_replaces_a_default_that_five_steps_have_taught_nothing(c
     assert plan.model.pool.experts and model.predict(tiny.plain()).frame["forecast"].null_count() == 0
 
 
-@pytest.mark.parametrize("best", ["no fit", "experts", "expert theta", "ETS", "seasonal naive"])
+@pytest.mark.parametrize("best", ["no fit", "experts", "expert theta", "ETS"])
 def test_the_winner_is_what_its_own_command_makes(best, monkeypatch, tmp_path):
     chosen = selection.Selection(best, selection._made(best, fc.Config(horizon=7)), "select: so")
     monkeypatch.setattr(selection, "select", lambda *given: chosen)
@@ -41,7 +41,7 @@ def test_the_winner_is_what_its_own_command_makes(best, monkeypatch, tmp_path):
         wanted = fc.predict(tiny.plain(), 7)
     else:
         own = {"config": {"fit": {"validation": None}}} if best == "experts" else {}
-        names = {"expert theta": "theta", "ETS": "ets", "seasonal naive": "seasonal_naive"}
+        names = {"expert theta": "theta", "ETS": "ets"}
         own |= {"experts": names[best]} if best in names else {}
         wanted = fc.fit(tiny.plain(), 7, tracking=False, quiet=True, **own).predict(tiny.plain())
     for model in (found, fc.load(tmp_path / "model")):

@@ -38,8 +38,8 @@ def _runs(folder):
     return client, client.search_runs(ids, order_by=["attributes.start_time"])
 
 
-def _fit(out=None, **tracked):
-    config = TRACKED | {"tracking": TRACKED["tracking"] | tracked}
+def _fit(out=None, model=tiny.NETWORK["model"], **tracked):
+    config = TRACKED | {"tracking": TRACKED["tracking"] | tracked, "model": model}
     return fc.fit(tiny.shop(), horizon=7, known="price", config=config, out=out)
 
 
@@ -53,7 +53,7 @@ def tracked(tmp_path_factory, empty_store):
         patch.chdir(folder)
         patch.setenv("XDG_DATA_HOME", str(folder.parent))
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        model = _fit(out=folder / "models" / "shop")
+        model = _fit(out=folder / "models" / "shop", model=tiny.TINY["model"])
     client, (run,) = _runs(folder)
     return folder, model, client, run
 
@@ -134,7 +134,7 @@ def test_the_environment_says_where_runs_go_and_the_config_says_it_louder(place,
 
 
 def test_a_fit_without_tracking_leaves_no_run_and_one_with_a_name_has_it(place, capsys):
-    given = {"config": TRACKED, "quiet": True}
+    given = {"config": TRACKED | {"model": tiny.NETWORK["model"]}, "quiet": True}
     model = fc.fit(tiny.plain(), 7, **given, tracking=False)
     assert not model.tracking.enabled
     fc.Forecaster(model.artifact).backtest(tiny.plain(), windows=1, quiet=True, tracking=False)
@@ -307,10 +307,10 @@ def test_a_run_continues_where_it_was_interrupted_and_keeps_its_points(place):
 
 def test_a_backtest_is_a_run_with_scores_dataset_and_picture(place, capsys):
     model = fc.Forecaster(tiny.plain_model().artifact)
-    backtest = model.backtest(tiny.plain(), windows=2)
+    backtest = model.backtest(tiny.plain(), windows=1)
     client, (run,) = _runs(place)
     assert run.info.status == "FINISHED" and run.info.run_name.startswith("backtest ")
-    assert run.data.params["backtest.windows"] == "2" and run.data.params["backtest.refit"] == "once"
+    assert run.data.params["backtest.windows"] == "1" and run.data.params["backtest.refit"] == "once"
     for name, scores in backtest.scores.items():
         for metric, value in scores.items():
             assert run.data.metrics[f"backtest/{name.replace(' ', '_')}/{metric}"] == pytest.approx(

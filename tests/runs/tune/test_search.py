@@ -44,7 +44,7 @@ SPACE = {
 
 def _prepared(folder: Path) -> Path:
     tiny.plain().write_csv(folder / "plain.csv")
-    tiny.write_tiny(folder / "tiny.yaml")
+    tiny.write_tiny(folder / "tiny.yaml", model=tiny.NETWORK["model"])
     (folder / "space.yaml").write_text(yaml.safe_dump(SPACE))
     return folder
 
@@ -163,7 +163,7 @@ def test_pandas_in_pandas_out(folder):
 
 
 def test_several_metrics_make_a_pareto_study(folder):
-    study = _tune("plain.csv", 4, metrics=["WQL", "sMAPE"], refit=False)
+    study = _tune("plain.csv", 3, metrics=["WQL", "sMAPE"], refit=False)
     trials = study.trials
     front = trials.filter("pareto").select("WQL", "sMAPE").rows()
     assert front and all(
@@ -172,7 +172,7 @@ def test_several_metrics_make_a_pareto_study(folder):
         for a, b in trials.select("WQL", "sMAPE").rows()
     )
     assert study.best_value == trials["WQL"].min()
-    assert trials["state"].to_list() == ["finished"] * 4  # nothing is pruned
+    assert trials["state"].to_list() == ["finished"] * 3  # nothing is pruned
 
 
 def test_the_holdout_is_no_part_of_the_study(folder):
@@ -246,7 +246,7 @@ def test_a_search_is_a_run_with_a_nested_run_per_trial_and_figures(folder, empty
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder}/mlflow.db")
     shutil.copy(empty_store, folder / "mlflow.db")
     fit = tiny.TINY["fit"] | {"steps": 10}
-    config = tiny.TINY | {"tracking": {"enabled": True}, "fit": fit}
+    config = tiny.NETWORK | {"tracking": {"enabled": True}, "fit": fit}
     for trials in (2, 3):  # continued under the same run
         study = _tune("plain.csv", trials, study="shop", config=config, pruner="none", refit=False)
     client = MlflowClient(tracking_uri=f"sqlite:///{folder}/mlflow.db")
