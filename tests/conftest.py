@@ -48,10 +48,6 @@ from forecaster.fitting.experts import cold_bands, tuning  # noqa: E402
 from forecaster.forecast import error_levels, paths  # noqa: E402
 from forecaster.panel.build import open_panel  # noqa: E402
 from forecaster.panel.panel import Panel  # noqa: E402
-from forecaster.windows import streams  # noqa: E402
-
-# Batches are the same however far ahead their order is looked up: of few windows that is most of a small fit.
-streams._AHEAD = 256
 
 
 def _make_panel(

@@ -181,7 +181,8 @@ def _open_steps(gaps: Times, mode: int, parts: Parts, time_zone: str | None) -> 
     days, hours = _ranges(weekdays, WEEKDAYS), _ranges(opened, times)
     found = []
     for names, cycle in (([*days, *hours], 7 * DAY if days else DAY), (hours, DAY), (days, 7 * DAY)):
-        freq = "-".join([step, *names]).replace("1b-mon..fri", "1b")
+        freq = "-".join([step, *names])
+        freq = "1b" if freq == "1b-mon..fri" else freq
         filled = _filled(Calendar(freq, time_zone, False), parts) if names else 0.0
         if proves_closed(filled, longest / cycle):
             found.append(freq)

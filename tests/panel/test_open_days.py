@@ -35,6 +35,8 @@ def weekdays(*open_days, days=DAYS):
     ("stamps", "freq", "season"),
     [
         (weekdays(0, 1, 2, 3, 4, 5), "1b-mon..sat", 6),
+        (weekdays(0, 1, 2, 3, 4, 6), "1b-mon..fri-sun", 6),
+        (weekdays(1, 2, 3, 4, 5, 6), "1b-tue..sun", 6),
         (weekdays(1, 3, 5), "1b-tue-thu-sat", 3),
         (weekdays(0, 3), "1b-mon-thu", 2),
         (weekdays(5, 6, 0, 1, 2), "1b-mon..wed-sat..sun", 5),
