@@ -40,7 +40,7 @@ def test_the_columns_are_those_of_a_fitted_model():
     assert forecast.frame.select(keys).equals(fitted.frame.select(keys))
     levels = forecast.frame.select(pl.selectors.matches(r"^q0\.\d$")).to_numpy()
     assert (np.diff(levels, axis=1) > 0).all()
-    assert "16 experts" in _findings(forecast) and "season assumed: 7 steps" in _findings(forecast)
+    assert "18 experts" in _findings(forecast) and "season assumed: 7 steps" in _findings(forecast)
 
 
 def test_nothing_is_trained_solved_or_written(tmp_path, monkeypatch):

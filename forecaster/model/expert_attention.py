@@ -250,7 +250,7 @@ class ExpertAttention(nn.Module):
         by_gap, by_size = answer.lead_slopes[:, :2].mT[..., None]
         correction = answer.correction @ interpolated.T + by_gap * lead.gap + by_size * lead.gap.abs()
         # Before rows were turned upside down in training it learned the drift of the tables (hospital +14 % CRPS).
-        return evidence.spread[:, None] * correction
+        return torch.where(is_brief(evidence), 0.0, evidence.spread)[:, None] * correction
 
     def logits(
         self,
@@ -347,8 +347,14 @@ def tokens_of(evidence: Evidence, solved: Bool[Tensor, " E"]) -> Tokens:
         steps=step_features(evidence),
         available=evidence.available,
         observed=observed,
-        brief=evidence.steps[:, 0] <= evidence.steps[:, 1].clamp(min=BRIEF),
+        brief=is_brief(evidence),
     )
+
+
+def is_brief(evidence: Evidence) -> Bool[Tensor, " R"]:
+    """Returns whether the history is at most a season, which shows no shape of its values."""
+    length, season, *_ = evidence.steps.unbind(dim=1)
+    return length <= season.clamp(min=BRIEF)
 
 
 def expert_features(evidence: Evidence, away: Float[Tensor, "R P E"]) -> Float[Tensor, "R E _"]:

@@ -64,7 +64,7 @@ def test_bands_of_experts_hold_what_they_claim_on_unseen_rows(make_panel, make_c
     quantiles = predictor.quantiles(panel, 0 * cutoff, cutoff)[..., 0, :]
     truth = panel.values[cutoff[:, None] + np.arange(1, 5), 0]
     inside = (quantiles[..., 0] <= truth) & (truth <= quantiles[..., -1])
-    assert abs(inside.mean() - 0.8) < 0.07
+    assert abs(inside.mean() - 0.8) < 0.08
 
 
 def test_drivers_have_the_units_of_training_rows_where_series_share_a_level(make_panel, make_config):

@@ -87,7 +87,7 @@ def test_the_weighted_mean_and_the_correction_are_the_forecast():
         # Experts of counts are means: their median is another, less where its distribution has too large a mean.
         below = (forecast <= median + 1e-5) & (table is counts)
         assert (below | np.isclose(forecast, median, rtol=1e-5)).all()
-        assert (np.abs(found.correction).max() > 0) == (table is counts)
+        assert np.abs(found.correction).max() > 0
 
 
 @pytest.mark.parametrize("factor", [False, True])
@@ -183,7 +183,7 @@ def test_the_page_holds_the_weights_and_what_they_rest_on():
     first = experts.names[experts.order[0]]
     assert f"is a weighted mean of {first} ({PLAIN[first]}) {100 * experts.mean.max():.0f} %" in text
     for words in (
-        "By errors at earlier",
+        "By errors",
         "weights of the experts at each lead",
         "what evidence adds",
         "others",

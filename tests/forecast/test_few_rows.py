@@ -53,11 +53,12 @@ def test_the_band_of_one_two_or_three_rows_holds_its_share_beside_no_longer_seri
     for rows, actual in truth.items():
         low, high = _band(forecast, rows)
         inside = (low <= actual) & (actual <= high)
-        # A walk spreads with each step, of which three rows show two.
-        leads = slice(3 - rows + 1 if kind == "walk" else None)
+        # A walk spreads with each step: of one row the others show two, of two rows one.
+        leads = slice(max(1, 3 - rows) if kind == "walk" else None)
+        least = 0.65 if kind == "walk" else 0.7
         # Of whole numbers many lie on the ends of a band.
         most = 0.97 if kind in ("counts", "demand") else 0.9
-        assert 0.7 <= inside[:, leads].mean() <= most, rows
+        assert least <= inside[:, leads].mean() <= most, rows
     assert [*dict.fromkeys(forecast.status)] == [
         "ok, 1 observation",
         "ok, 2 observations",
