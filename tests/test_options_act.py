@@ -349,7 +349,8 @@ def _interrupted(monkeypatch: pytest.MonkeyPatch, **options: Any) -> dict[str, A
         if trainer.global_step == 3:
             raise _Reached
 
-    options |= {"experts": "none", "out": "model"}
+    config = tiny.TINY | {"fit": {"steps": 5, "batch_size": 32}}
+    options |= {"experts": "none", "out": "model", "config": config}
     with monkeypatch.context() as patch, pytest.raises(_Reached):
         patch.setattr("forecaster.runs.progress.TrainingBar.on_train_batch_start", stop)
         _fit(**options)
