@@ -20,8 +20,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from forecaster.model.channels import thin_product
@@ -55,22 +57,23 @@ class Curves(nn.Module):
         rates = [sign * turns / memory for turns in _TURNS for sign in (1, -1)]
         rates = [rate for rate in rates if rate * horizon <= _MOST_GROWTH]
         self.rates = nn.Buffer(torch.tensor(rates), persistent=False)
-        ago = torch.arange(memory, dtype=torch.float64)  # t
-        of_step = self._basis(-ago, torch.tensor(rates, dtype=torch.float64))  # [K, P]
-        count = (ago + 1)[:, None]
-        mean = of_step.cumsum(dim=0) / count
+        # By numpy: where parameters are only counted, sums of torch's would load its compiler.
+        ago = np.arange(float(memory))  # t
+        of_step = np.column_stack([-ago, np.exp(np.outer(-ago, rates))])  # [K, P]
+        count = ago[:, None] + 1
+        mean = of_step.cumsum(axis=0) / count
         # Σ (e − ē)² of so many steps, from that of one step less.
-        before = torch.cat([mean[:1], mean[:-1]])
-        squares = ((of_step - before) * (of_step - mean)).cumsum(dim=0)
-        bent = count * torch.tensor(rates).abs() >= _LEAST_BEND
-        is_known = torch.cat([torch.ones_like(bent[:, :1]), bent], dim=1)
-        self.of_step = nn.Buffer(of_step.flip(0).float(), persistent=False)
+        before = np.concatenate([mean[:1], mean[:-1]])
+        squares = ((of_step - before) * (of_step - mean)).cumsum(axis=0)
+        bent = count * np.abs(rates) >= _LEAST_BEND
+        is_known = np.column_stack([np.ones(memory, bool), bent])
+        self.of_step = nn.Buffer(_float(of_step[::-1]), persistent=False)
         """[K, P] e of each step of the memory."""
-        self.mean = nn.Buffer(mean.float(), persistent=False)
+        self.mean = nn.Buffer(_float(mean), persistent=False)
         """[n, P] ē of the last n steps."""
-        self.squares = nn.Buffer(squares.float(), persistent=False)
+        self.squares = nn.Buffer(_float(squares), persistent=False)
         """[n, P] Σ (e − ē)² of the last n steps."""
-        self.is_known = nn.Buffer(is_known, persistent=False)
+        self.is_known = nn.Buffer(torch.from_numpy(is_known), persistent=False)
         """[n, P] whether n steps tell a rate from a line."""
 
     def forward(
@@ -124,3 +127,7 @@ class Curves(nn.Module):
         simpler = count.log() / 2
         logits = torch.cat([logits[..., :1] + simpler, logits[..., 1:]], dim=-1)
         return logits.softmax(dim=-1)
+
+
+def _float(table: NDArray[np.float64]) -> Tensor:
+    return torch.from_numpy(table.astype(np.float32))
