@@ -112,10 +112,11 @@ class Seasons(NamedTuple):
         variance of the values.
         """
         count = self.detrended.shape[-2]
-        apart = self.detrended - self.mean[..., None, :]
+        mean = self.mean
+        apart = self.detrended - mean[..., None, :]
         variance = apart.square().sum(dim=(-2, -1)) / (count - 1)
         chance = variance / count  # [R, J]
-        whole = self.mean.square().sum(dim=-1).clamp(min=_TINY**2)
+        whole = mean.square().sum(dim=-1).clamp(min=_TINY**2)
         return (1 - chance / whole).clamp(min=0)[..., None]
 
     @property
@@ -236,7 +237,8 @@ class ClosedForms(nn.Module):
         adjusted = windows.values
         if seasons is not None:
             is_known = windows.length[..., None] >= 2 * season  # seen twice
-            pattern = torch.where(is_known, seasons.pattern, 0.0)  # [R, J, S]
+            shown = seasons.shown
+            pattern = torch.where(is_known, shown * seasons.mean, 0.0)  # [R, J, S]
             # The last step of the memory has the last phase of a season.
             phase = torch.arange(-self.memory, 0, device=pattern.device) % season
             adjusted = adjusted - pattern[..., phase]
@@ -260,7 +262,7 @@ class ClosedForms(nn.Module):
             # The mean of each phase less that of the line: over whole seasons no other part of it differs.
             ramp = _ramp(season, pattern.device) * fitted.slope
             lasting = usual - usual.mean(dim=-1, keepdim=True) - ramp  # [R, J, S]
-            lasting = torch.where(is_known, seasons.shown * lasting, 0.0)
+            lasting = torch.where(is_known, shown * lasting, 0.0)
             seasonal = lasting[..., [lead % season for lead in leads]]
         forecasts["line"] = fitted.line + seasonal
         forecasts["curve"] = fitted.curve + seasonal
