@@ -416,6 +416,59 @@ class Forecaster(Model["Ensemble"]):
 
     @public
     @runs_on_device
+    def update(
+        self,
+        data: Annotated[object, Option("The table as it is now: the history, and rows that are new.")],
+        future: options.Future = None,
+        covariates: options.Covariates = None,
+        refit: Annotated[
+            Literal["bands", "experts", "all"],
+            Option(
+                "Learn again: bands alone; experts too; or all, attention over experts and networks that count "
+                "from where they are."
+            ),
+        ] = "all",
+        out: Annotated[options.PathLike | None, Option("Folder for the new model.")] = None,
+        overwrite: options.Overwrite = False,
+        tracking: options.Tracking = True,
+        name: options.Name = None,
+        quiet: options.Quiet = False,
+        *,
+        device: options.Device = None,
+        **data_options: Unpack[DataOptions],
+    ) -> "Forecaster":
+        """Returns a model that knows the new rows of its table too, at the same settings; this one stays.
+
+        New series are taken in. Where the table has no new rows this model is returned.
+
+        Raises:
+            DataError: the table ends before the model's rows do, does not reach back far enough, or does not fit.
+            OutputError: `out` cannot be written, or exists.
+
+        Example:
+            >>> model = model.update("sales.csv")   # doctest: +SKIP
+        """
+        from forecaster.forecast.model_folder import check_target
+        from forecaster.panel.findings import check_paths
+
+        if out is not None:
+            check_target(Path(out), overwrite)
+        check_paths(data, future, covariates)
+
+        from forecaster.forecast.source import Source
+        from forecaster.runs.console import Screen
+        from forecaster.runs.pipeline import run_update
+
+        console = Screen(quiet=quiet)
+        with console.stage("reading the table"):
+            source = Source(data, future, covariates, data_options)
+            panel = source.panel(self.artifact, with_new_words=True)
+        folder, store = None if out is None else Path(out), self._store(tracking)
+        new = run_update(self.artifact, panel, refit, folder, console, store, name)
+        return self if new is self.artifact else Forecaster(new, self.tracking)
+
+    @public
+    @runs_on_device
     def backtest(
         self,
         data: options.Table,

@@ -24,6 +24,7 @@ VERBS = {
     "convert": "Write a table of any size to a folder that the other verbs read instead.",
     "config": "Print all settings with their values and descriptions, as YAML.",
     "fit": "Fit a model to a table.",
+    "update": "Update a model with the rows that came after its fit.",
     "predict": "Forecast every series of a table.",
     "backtest": "Score a model at past cutoffs, beside baselines.",
     "tune": "Search for better settings than those of a config.",

@@ -52,6 +52,10 @@ class TrainingContext:
     """Taken out of the panel that other ranks hold."""
     errors: bool = True
     """Keep errors at earlier cutoffs, which sample paths are ordered by."""
+    starts_trained: bool = False
+    """The weights are those of another artifact, and may be the best: they are validated first."""
+    tunes: bool = True
+    """Tune attention over experts; False = as the artifact of the start has it."""
 
 
 NO_CONTEXT = TrainingContext()

@@ -125,6 +125,7 @@ def fit_panel(
         if len(split.validation_windows):
             with context.reporter.stage("scoring the validation windows"):
                 metrics["validation"] = validation_scores(artifact, panel, split, context)
+            context.reporter.held_out(artifact, panel, split)
             again = plan.fit.refit and not members[-1].ended
             if again or (plan.fit.refit is None and experts_alone(networks)):
                 effects = learn_effects(panel.until(split.end))

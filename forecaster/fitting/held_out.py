@@ -39,7 +39,9 @@ def calibrated(artifact: Artifact, panel: Panel, split: Split) -> Artifact:
     if len(split.calibration_windows) == 0 or uncalibrated(artifact.plan) is not None:
         return artifact
     levels = artifact.plan.model.quantile_levels
-    held_out = _calibration_set(artifact, panel, split)
+    bare = Ensemble(artifact.ensemble.networks, artifact.ensemble.weights)
+    cutoffs = _cutoffs(split, split.calibration_windows)
+    held_out = calibration_set(replace(artifact, ensemble=bare), panel, cutoffs)
     factors, effect = calibrate(held_out, levels)
     applied = None
     moved = held_out
@@ -142,18 +144,22 @@ def _cutoffs(split: Split, numbers: Int64) -> Int64:
     return np.unique(np.stack([series, cutoff]), axis=1)
 
 
-def _calibration_set(artifact: Artifact, panel: Panel, split: Split) -> CalibrationSet:
-    """Uncalibrated quantiles and the truth at calibration cutoffs, fewer where cells are many, in scaled units."""
+def calibration_set(artifact: Artifact, panel: Panel, cutoffs: Int64) -> CalibrationSet:
+    """Returns quantiles of an artifact and the truth at cutoffs, fewer where cells are many, in scaled units.
+
+    Args:
+        artifact: the model.
+        panel: a horizon of rows follows each cutoff.
+        cutoffs: [2, n] series and row.
+    """
     levels = artifact.plan.model.quantile_levels
     cells = artifact.horizon * panel.n_channels * len(levels)  # of a cutoff
     most = max(_LEAST_CUTOFFS, _CALIBRATION_CELLS // cells)
-    cutoffs = _cutoffs(split, split.calibration_windows)
     if cutoffs.shape[1] > most:
         kept = np.linspace(0, cutoffs.shape[1] - 1, most).round().astype(np.int64)
         cutoffs = cutoffs[:, kept]
     series, cutoff = cutoffs
-    bare = Ensemble(artifact.ensemble.networks, artifact.ensemble.weights)
-    predictor = Predictor(replace(artifact, ensemble=bare))
+    predictor = Predictor(artifact)
     quantiles = predictor.quantiles(panel, series, cutoff)
     leads = cutoff[:, None] + np.arange(1, artifact.horizon + 1)
     actual = panel.values[leads, : panel.n_channels]

@@ -81,7 +81,8 @@ class Trainings:
         start: Artifact | None,
     ):
         self._begun = time.monotonic()
-        self._plan, self._context, self._start = plan, context, start
+        self._plan, self._start = plan, start
+        self._context = replace(context, starts_trained=start is not None)
         self.take(panel, effects, split.split)
         self._announced = False
         self._solved: tuple[Split, Experts] | None = None
@@ -132,12 +133,15 @@ class Trainings:
 
     def members(self, plan: Plan, split: Split) -> list[Trained]:
         """Returns the networks of the first pass; there may be none to train."""
-        if not trains_network(plan, split):
-            return [self._untrained("", plan, split)]
+        trains, start = trains_network(plan, split), self._start
+        count = plan.fit.ensemble_size
+        if not trains:
+            count = 1 if start is None else len(start.ensemble.networks)
+        fit = self._trained if trains else self._untrained
         trained: list[Trained] = []
-        for number in range(plan.fit.ensemble_size):
+        for number in range(count):
             name = f"member-{number:02d}" if number else ""
-            trained.append(self._trained(name, of_member(plan, number), split))
+            trained.append(fit(name, plan, split, number))
             if trained[-1].ended:
                 break
         return trained
@@ -148,10 +152,10 @@ class Trainings:
         trained = []
         for number, member in enumerate(before):
             name = f"refit-{number:02d}"
-            own = of_member(plan, number).with_fit(steps=member.refit_steps, by_evidence=False)
+            own = plan.with_fit(steps=member.refit_steps, by_evidence=False)
             before_refit = member.network
             fit = self._untrained if experts_alone([before_refit]) else self._trained
-            trained.append(fit(name, own, split))
+            trained.append(fit(name, own, split, number))
             if before_refit.experts is not None:
                 trained[-1].network.network_weight.copy_(before_refit.network_weight)
         return trained
@@ -164,14 +168,15 @@ class Trainings:
                 solve_experts(network, self.panel, plan, split, self.store)
                 _forget_held_out(network)
 
-    def network(self, plan: Plan, split: Split) -> Network:
+    def network(self, plan: Plan, split: Split, number: int) -> Network:
         """Returns the network of a member before training, its experts solved."""
         panel, start = self.panel, self._start
         torch.manual_seed(plan.fit.seed)
         network = Network(plan.model, started_shape(panel, plan.horizon, start))
         learn_scales(network, panel, split.train_end)
         if start is not None:
-            parts = take_weights(network, panel, plan, start)
+            networks = start.ensemble.networks
+            parts = take_weights(network, panel, plan, start, networks[number % len(networks)])
             if not self._announced:
                 self._context.reporter.warm_start(panel, split, start, parts)
             self._announced = True
@@ -195,18 +200,20 @@ class Trainings:
             if before is not None:
                 put(parameters_of(before.attention), attention)
             with self._context.reporter.stage("tuning attention over experts"):
-                found: tuple[int, list[torch.Tensor]] = (0, [])
-                if distributed.is_main:
+                found = 0, parameters_of(attention)
+                if distributed.is_main and self._context.tunes:
                     found = tuned_maps(network, self.store, split, plan.fit.seed)
                 self.tuning_steps, self._maps = broadcast_from_rank_zero(found, distributed)
         put(self._maps, attention)
 
-    def _learner(self, plan: Plan, split: Split, name: str) -> tuple[Learner[Network], Split]:
+    def _learner(
+        self, plan: Plan, split: Split, name: str, number: int = 0
+    ) -> tuple[Learner[Network], Split]:
         """A learner, and the split whose windows it validates."""
         from forecaster.fitting.mixture_learner import MixtureLearner
         from forecaster.model.learner import Learner
 
-        network, context = self.network(plan, split), self._context
+        network, context = self.network(plan, split, number), self._context
         own = network, plan.fit, self.panel.series_names, name, context.bf16, context.compiled
         if network.experts is None or not len(split.validation_windows):
             return Learner(*own), split
@@ -214,15 +221,17 @@ class Trainings:
         stretch = stretches(split.validation, split.validation_windows, self.store.horizon)
         return MixtureLearner(*own, stretch=torch.from_numpy(stretch)), split
 
-    def _untrained(self, name: str, plan: Plan, split: Split) -> Trained:
-        network = self.network(plan, split).requires_grad_(False).eval()
+    def _untrained(self, name: str, plan: Plan, split: Split, number: int) -> Trained:
+        plan = of_member(plan, number)
+        network = self.network(plan, split, number).requires_grad_(False).eval()
         _forget_held_out(network)
         return Trained(name, network, plan.fit.seed, 0, 0, 0, curves={}, ended=False)
 
-    def _trained(self, name: str, plan: Plan, split: Split) -> Trained:
+    def _trained(self, name: str, plan: Plan, split: Split, number: int) -> Trained:
         from forecaster.fitting.train import train
 
-        learner, validated = self._learner(plan, split, name)
+        plan = of_member(plan, number)
+        learner, validated = self._learner(plan, split, name, number)
         best = train(learner, self.store, validated, plan, self._context)
         network = learner.average
         merge(network)

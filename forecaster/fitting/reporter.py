@@ -31,5 +31,8 @@ class Reporter:
     def validation(self, backtest: Backtest) -> None:
         """Reports the forecasts of the validation windows and their scores."""
 
+    def held_out(self, artifact: Artifact, panel: Panel, split: Split) -> None:
+        """Reports the model before its experts are solved on all rows, and which windows it has not seen."""
+
 
 SILENT = Reporter()

@@ -67,7 +67,7 @@ def train(
             val_check_interval=min(config.fit.validate_every, config.fit.steps) if validates else None,
             check_val_every_n_epoch=None if validates else 1,
             limit_val_batches=None if validates else 0,
-            num_sanity_val_steps=0,
+            num_sanity_val_steps=-1 if context.starts_trained else 0,
             gradient_clip_val=GRADIENT_CLIP,
             logger=context.logger or False,
             callbacks=[best, *saving, *context.callbacks],

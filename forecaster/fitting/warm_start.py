@@ -136,7 +136,9 @@ def started_shape(panel: Panel, horizon: int, start: Artifact | None) -> Shape:
     return replace(shape, regular=False) if irregular else shape
 
 
-def take_weights(network: Network, panel: Panel, plan: Plan, start: Artifact) -> list[Part]:
+def take_weights(
+    network: Network, panel: Panel, plan: Plan, start: Artifact, source: Network
+) -> list[Part]:
     """Puts an artifact's weights into a network; freezes the encoder and adds adapters as planned.
 
     Returns what was carried over.
@@ -146,12 +148,13 @@ def take_weights(network: Network, panel: Panel, plan: Plan, start: Artifact) ->
         panel: recoded by `with_words_of`.
         plan: of the fit.
         start: the artifact.
+        source: its network whose weights are taken.
 
     Raises:
         ConfigError: weights do not fit.
     """
     was, is_ = map(_meaning, (start.schema, panel.schema))
-    parts = carry(start.ensemble.networks[0], network, was, is_)
+    parts = carry(source, network, was, is_)
     if plan.fit.freeze_encoder:
         freeze_encoder(network)
     if plan.fit.adapters is not None:

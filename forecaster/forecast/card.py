@@ -150,8 +150,11 @@ def _ancestors(parent: dict[str, Any] | None) -> list[str]:
     """Returns a line per artifact that the weights come from, the nearest first."""
     if parent is None:
         return []
+    of = "started from weights"
+    if parent.get("updated"):
+        of = f"update of {parent['updated']} of a model"
     line = (
-        f"- started from weights fitted to {_names([parent['data']])} ({parent['freq']}) until "
+        f"- {of} fitted to {_names([parent['data']])} ({parent['freq']}) until "
         f"{parent['until']}, fingerprint {parent['fingerprint']}"
     )
     return [line, *_ancestors(parent["parent"])]

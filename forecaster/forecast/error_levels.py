@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -51,6 +52,7 @@ def measured_errors(artifact: Artifact, panel: Panel, since: int | None = None) 
     hashes = pair_hashes(panel, np.arange(panel.n_series))[series, channel]
     chosen = np.sort(np.argsort(hashes)[:most])
     series, channel, hashes = series[chosen], channel[chosen], hashes[chosen]  # [K] each
+    recent = recent_digests(artifact, panel, end, series, channel)
     counts = np.full((cutoffs, len(chosen), horizon), UNKNOWN, np.uint8)
     if cutoffs:
         some, place = np.unique(series, return_inverse=True)
@@ -65,7 +67,26 @@ def measured_errors(artifact: Artifact, panel: Panel, since: int | None = None) 
             below = np.full((panel.n_series, *truth.shape[1:]), UNKNOWN, np.uint8)
             below[forecast] = _counts(artifact, quantiles, truth)
             counts[number] = below[place, :, channel]
-    return ErrorLevels(counts, hashes, spacing)
+    return ErrorLevels(counts, hashes, spacing, recent)
+
+
+def recent_digests(artifact: Artifact, panel: Panel, end: int, series: Int64, channel: Int64) -> Int64:
+    """Returns [K] a digest of the targets of a context and a horizon up to a time; rows without one are left out.
+
+    Args:
+        artifact: the model.
+        panel: the table.
+        end: the time.
+        series, channel: [K] numbers.
+    """
+    length = artifact.context_length + artifact.horizon
+    last = panel.rows_until(end)[series]  # [K] the row after it
+    first = np.maximum(last - length, panel.indptr[series])
+    digests = np.empty(len(series), np.int64)
+    for number, (begin, stop, place) in enumerate(zip(first, last, channel, strict=True)):
+        targets = panel.values[begin:stop, place]
+        digests[number] = crc32(targets[~np.isnan(targets)].astype("<f8").tobytes())
+    return digests
 
 
 def earlier_cutoffs(panel: Panel, end: int, horizon: int, most: int) -> list[Int64]:

@@ -55,6 +55,8 @@ class ErrorLevels:
     """[K] `pair_hashes` of series and channels; others have what all have in common."""
     spacing: int
     """Steps between cutoffs."""
+    recent: NDArray[np.int64]
+    """[K] `recent_digests` of the rows that were read."""
 
     @property
     def measured(self) -> ErrorLevels:

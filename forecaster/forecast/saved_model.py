@@ -62,6 +62,7 @@ FORMAT = 1
 """The format this version writes and reads."""
 _ERRORS, _COUNTS = "errors.safetensors", "counts"
 _SERIES, _HASHES = "series.safetensors", "hashes"
+_RECENT = "recent"
 _EFFECTS = "effects.safetensors"
 _MOST_TERM = 1000  # columns of a term
 _LONGEST_PERIOD = 1e9  # steps
@@ -94,7 +95,8 @@ def save_artifact(artifact: Artifact[Any], path: str | Path) -> None:
         errors = None
         if artifact.errors is not None:
             kept = artifact.errors.measured
-            tensors = {_COUNTS: torch.from_numpy(kept.counts), _HASHES: torch.from_numpy(kept.hashes)}
+            arrays = {_COUNTS: kept.counts, _HASHES: kept.hashes, _RECENT: kept.recent}
+            tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
             errors = _write_tensors(folder, _ERRORS, tensors) | {"spacing": kept.spacing}
             errors |= {"cutoffs": len(kept.counts), "count": len(kept.hashes)}
         files = [
@@ -232,6 +234,8 @@ class _Parent(_Stored):
     fingerprint: str
     freq: str
     until: str
+    updated: str = ""
+    """Date on which the parent was updated; empty = training started from it."""
     parent: _Parent | None = None
 
 
@@ -363,12 +367,13 @@ def _load_errors(folder: Path, stored: _ErrorsFile, shape: Shape) -> ErrorLevels
     expected: _Arrays = {
         _COUNTS: ((stored.cutoffs, stored.count, shape.horizon), torch.uint8),
         _HASHES: ((stored.count,), torch.int64),
+        _RECENT: ((stored.count,), torch.int64),
     }
     arrays = _load_arrays(folder, stored, expected)
     counts = arrays[_COUNTS]
     if ((counts > len(GRID)) & (counts != UNKNOWN)).any():
         raise ArtifactError(f"{folder / stored.file}: damaged (expected counts of at most {len(GRID)})")
-    return ErrorLevels(counts, arrays[_HASHES], stored.spacing)
+    return ErrorLevels(counts, arrays[_HASHES], stored.spacing, arrays[_RECENT])
 
 
 def _write_effects(folder: Path, effects: Effects) -> dict[str, Any]:

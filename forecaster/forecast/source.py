@@ -36,10 +36,13 @@ class Source:
         """All tables that are read."""
         return self.data, self.future, self.covariates
 
-    def panel(self, artifact: Artifact[Any], with_classes: bool = False) -> Panel:
+    def panel(
+        self, artifact: Artifact[Any], with_classes: bool = False, with_new_words: bool = False
+    ) -> Panel:
         """Returns the panel of all series with a model's roles, categories and frequency.
 
-        It is in memory unless the table is a store; `with_classes`: with its class column.
+        It is in memory unless the table is a store; `with_classes`: with its class column; `with_new_words`: with
+        codes for words that the model does not know.
         """
         declared, fitted = config_from(None, None, self.roles).data, artifact.plan.data
         schema = (artifact.schema if with_classes else artifact.read_schema).renamed(declared)
@@ -50,11 +53,11 @@ class Source:
         others: Any = {"covariates": self.covariates, "future": self.future}
         opened = partial(open_panel, self.data, reading_with(fitted, self.roles), **others)
         panel = opened(schema=schema)
-        label = schema.label or ""
-        if unknown := panel.unmet.get(label):
-            # Each class that the model has not learned comes after its own.
-            categories = {**schema.categories, label: (*artifact.classes, *unknown)}
-            panel = opened(schema=replace(schema, categories=categories))
+        extended = set(panel.unmet) if with_new_words else {schema.label} & set(panel.unmet)
+        if extended:
+            # Words that the model has not learned come after its own.
+            words = {name: (*schema.categories[name], *panel.unmet[name]) for name in extended if name}
+            panel = opened(schema=replace(schema, categories={**schema.categories, **words}))
         return panel
 
 

@@ -185,6 +185,20 @@ def print_scores(console: Screen, artifact: Artifact[Any]) -> None:
         console.print_line(line)
 
 
+def print_update(console: Screen, artifact: Artifact) -> None:
+    """Prints what an update changed, and how it compares with the model of before where neither has looked."""
+    found = artifact.metrics["update"]
+    if "loss" in found:
+        ours, theirs = found["loss"], found["loss_before"]
+        change = f" ({100 * (ours / theirs - 1):+.1f} %)" if theirs else ""
+        windows = number_of(found["windows"], "window")
+        console.print_line(
+            f"loss {ours:.4g} on {windows} that neither has seen, {theirs:.4g} of the model before{change}"
+        )
+    for line in filter(None, (network_line(artifact), calibration_line(artifact))):
+        console.print_line(line)
+
+
 def _print_label_scores(console: Screen, artifact: Artifact[Any]) -> None:
     """Prints how the classes of held-out series were predicted."""
     found = artifact.metrics

@@ -26,7 +26,14 @@ from forecaster.config import (
     TrackingConfig,
     required_horizon,
 )
-from forecaster.errors import ConfigError, DataError, ForecasterError, check_count, is_count
+from forecaster.errors import (
+    ConfigError,
+    DataError,
+    ForecasterError,
+    check_count,
+    is_count,
+    number_of,
+)
 from forecaster.evaluation.backtest import Backtest, ForecastsByModel, rolling_cutoffs, run_backtest
 from forecaster.evaluation.comparison import EXPERT_OF, EXPERTS, MODEL, NO_FIT, RIDGE
 from forecaster.evaluation.leaderboard import Leaderboard
@@ -39,8 +46,10 @@ from forecaster.fitting.distributed import windows_per_step
 from forecaster.fitting.experts.pool import fit_experts
 from forecaster.fitting.fit import fit_panel, resolve
 from forecaster.fitting.members import trains_network
+from forecaster.fitting.mixture import experts_alone
 from forecaster.fitting.no_fit import baseline_models, described, unfitted
 from forecaster.fitting.plan import with_found_cycles
+from forecaster.fitting.update import Refitted, new_rows, updated
 from forecaster.fitting.warm_start import requested
 from forecaster.forecast.artifact import Artifact, is_forecaster
 from forecaster.forecast.bands import Levels, check_levels
@@ -67,10 +76,11 @@ from forecaster.runs.fit_reporter import (
     print_class_plan,
     print_plan,
     print_scores,
+    print_update,
 )
 from forecaster.runs.resume import RunFolder
-from forecaster.runs.tracking import TrackedRun, log_artifact, log_scores, open_run
-from forecaster.windows.split import Split
+from forecaster.runs.tracking import TrackedRun, identity_of, log_artifact, log_scores, open_run
+from forecaster.windows.split import Split, split_panel
 
 if TYPE_CHECKING:
     from forecaster.panel.tree import HierarchyRequest
@@ -192,6 +202,53 @@ def run_fit(
         console.print_line(f"saved {out}")
     console.print_tracked(run)
     return artifact
+
+
+def run_update(
+    start: Artifact,
+    panel: Panel,
+    refit: Refitted,
+    out: Path | None,
+    console: Screen,
+    tracking: TrackingConfig,
+    name: str | None = None,
+) -> Artifact:
+    """Returns a model that knows all rows of a table, saved and tracked; the same model where none is new.
+
+    Args:
+        start: the model.
+        panel: the table as it is now, opened with the model's schema and new words.
+        refit: what is learned again.
+        out: folder for the new model; None = keep it in memory.
+        console: receives what is printed.
+        tracking: where the run is recorded.
+        name: of the run; None = of the folder or the table.
+
+    Raises:
+        DataError: the audit finds errors, or the table is not that of the model with further rows.
+    """
+    found = new_rows(start, panel)
+    text = panel.calendar.text
+    if found.steps == 0:
+        console.print_line(f"no rows after {text(found.since)}, which the model knows: nothing to update")
+        return start
+    findings = tuple(audit_panel(panel, start.horizon, start.plan.target))
+    console.print_findings([*found.findings, *findings])
+    until = f"from {text(found.since)} to {text(found.until)}"
+    console.print_line(f"{number_of(found.steps, 'new step')}, {until}")
+    reporter = FitReporter(console, None)
+    bars = _bars(console, refit == "all" and not experts_alone(start.ensemble.networks))
+    context = TrainingContext(callbacks=bars, reporter=reporter)
+    with open_run(tracking, name or (out.name if out else Path(panel.name).stem), kind="update") as run:
+        run.nest_under(identity_of(start))
+        new = updated(start, panel, refit, context)
+        print_update(console, new)
+        task = _FitTask(panel, start.requested, new.plan, split_panel(panel, new.plan), start, findings)
+        _keep(task, new, run, reporter, out, None, "model.update(...)")
+    if out is not None:
+        console.print_line(f"saved {out}")
+    console.print_tracked(run)
+    return new
 
 
 def _prepare(

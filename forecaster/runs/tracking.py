@@ -261,6 +261,17 @@ class TrackedRun:
             child.open()
         return child
 
+    def nest_under(self, digest: str) -> None:
+        """Puts the run under that of the fit of a model, known by its digest, where the store has it."""
+        if not self.recorded:
+            return
+        with suppress(Exception):  # the store may be away by now, which the next call says
+            client = self._client = self._client or connect(self.uri)
+            every = [one.experiment_id for one in client.search_experiments()]
+            found = client.search_runs(every, f"tags.`{DIGEST}` = '{digest}'", max_results=1)
+            if found:
+                client.set_tag(self.run_id, PARENT, found[0].info.run_id)
+
     def close_nested(self, run_id: str, reason: str) -> None:
         """Closes the run of a trial whose process has ended."""
         if self.recorded and run_id:
