@@ -118,6 +118,17 @@ Refit = Annotated[
 Gap = Annotated[
     int, Option("Steps between the last row of a fit and the first cutoff it serves.", least=0)
 ]
+UpdateEvery = Annotated[
+    int | str | None,
+    Option(
+        "Update the model after so many steps, or a duration as 28d, with the rows that came. None = never.",
+        metavar="N|28d",
+    ),
+]
+Keep = Annotated[
+    PathLike | None,
+    Option("Folder that keeps updated models until the backtest ends; the same call resumes from it."),
+]
 OtherTables = Mapping[str, Any] | str | Path | Sequence[str | Path]
 Others = Annotated[
     OtherTables | None,

@@ -142,15 +142,21 @@ class Model(Generic[Kind]):
 
     @typed
     def export(
-        self, name: str, tracking: TrackingConfig | None = None, champion: bool = False
+        self,
+        name: str,
+        tracking: TrackingConfig | None = None,
+        champion: bool = False,
+        data: object = None,
     ) -> "Published":
         """Registers the model in MLflow, for `mlflow models serve` and `load` by its name.
 
         Args:
-            name: Name of the registered model. A version with a lower WQL on its champion's validation
-                windows (log loss, of a classifier) becomes the champion.
+            name: Name of the registered model. A version with a lower loss than its champion becomes the champion;
+                so does one that knows a horizon more of the table at a loss at most 2 % higher.
             tracking: MLflow store. None = the one of the fit.
             champion: Make it the champion in any case. Why its scores would not is printed first.
+            data: Table with rows that neither this model nor the champion has seen, which both are scored on.
+                None = the validation windows of two fits to the same rows, or those that an update kept.
 
         Raises:
             ConfigError: the store cannot be reached, or refuses the name.
@@ -159,9 +165,14 @@ class Model(Generic[Kind]):
             >>> model.export("sales").address  # doctest: +SKIP
             'models:/sales@champion'
         """
+        from forecaster.forecast.artifact import is_forecaster
+        from forecaster.forecast.source import Source
         from forecaster.runs.registry import publish
 
-        return publish(self.artifact, name, tracking or self.tracking, champion)
+        if data is not None and not is_forecaster(self.artifact):
+            raise ConfigError("data: a classifier has no such option; leave it out")
+        source = None if data is None else Source(data)
+        return publish(self.artifact, name, tracking or self.tracking, champion, source)
 
     @typed
     def export_onnx(self, path: str | Path) -> str:
@@ -495,6 +506,8 @@ class Forecaster(Model["Ensemble"]):
         reconcile: options.Reconcile = None,
         levels: options.Levels = None,
         quantiles: options.Quantiles = None,
+        update_every: options.UpdateEvery = None,
+        keep: options.Keep = None,
         device: options.Device = None,
         **data_options: Unpack[DataOptions],
     ) -> "Backtest":
@@ -510,7 +523,15 @@ class Forecaster(Model["Ensemble"]):
 
         tree = hierarchy_request(hierarchy, reconcile, only=only)
         scoring = BacktestOptions(
-            windows, refit, gap, stride, horizon, only, levels=levels, quantiles=quantiles
+            windows,
+            refit,
+            gap,
+            stride,
+            horizon,
+            only,
+            levels=levels,
+            quantiles=quantiles,
+            update_every=update_every,
         )
         tables = other_forecasts(others)
         panel = Source(data, None, covariates, data_options).panel(self.artifact)
@@ -524,10 +545,9 @@ class Forecaster(Model["Ensemble"]):
         command = shell_command.get() or call_of(
             "model.backtest", data, scoring, **more, **data_options
         )
-        store = self._store(tracking)
-        return run_backtest_pipeline(
-            self.artifact, panel, scoring, store, source, quiet, name, command, None, tables, tree
-        )
+        store, folder = self._store(tracking), None if keep is None else Path(keep)
+        how = (scoring, store, source, quiet, name, command, None, tables, tree, folder)
+        return run_backtest_pipeline(self.artifact, panel, *how)
 
     @public
     @runs_on_device

@@ -55,6 +55,8 @@ def backtest(
     fit: options.Fit = True,
     levels: options.Levels = None,
     quantiles: options.Quantiles = None,
+    update_every: options.UpdateEvery = None,
+    keep: options.Keep = None,
     quiet: options.Quiet = False,
     tracking: options.Tracking = True,
     name: options.Name = None,
@@ -94,7 +96,8 @@ def backtest(
     from forecaster.runs.pipeline import BacktestOptions, run_backtest_pipeline
     from forecaster.runs.resume import FitRequest
 
-    scoring = BacktestOptions(windows, refit, gap, stride, None, only, fit, levels, quantiles)
+    bands = (levels, quantiles, update_every)
+    scoring = BacktestOptions(windows, refit, gap, stride, None, only, fit, *bands)
     tables = other_forecasts(others)
     contenders = None if presets is None else _presets(presets, settings)
     settings, panel = open_request(FitRequest(settings, data, covariates=covariates))
@@ -115,6 +118,7 @@ def backtest(
         contenders,
         tables,
         tree,
+        None if keep is None else Path(keep),
     )
 
 

@@ -15,7 +15,7 @@ from forecaster.forecast.model_folder import is_model
 from forecaster.forecast.writer import PAGES, PICTURES, ROWS
 
 
-@options.flags_of(api.Forecaster.backtest, table=api.backtest)
+@options.flags_of(api.Forecaster.backtest, "keep", table=api.backtest)
 def backtest(
     model: Annotated[
         str,
@@ -72,6 +72,8 @@ def backtest(
     if saved is not None and not fit:
         raise ConfigError(f"--no-fit scores a table alone: leave it out, or the model {model}")
     check_levels(given["levels"], given["quantiles"])
+    if out is not None and given["update_every"] is not None:
+        given["keep"] = out.with_name(f"{out.name}.run")
     outputs = {ROWS: out, PICTURES: plot, PAGES: report}
     inputs = (table, given["covariates"], *(given["others"] or ()))
     results.check_files(outputs, inputs, overwrite)

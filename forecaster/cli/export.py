@@ -24,11 +24,18 @@ def export(
         bool,
         typer.Option("--champion", help="Make the version the champion regardless of its scores."),
     ] = False,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATA", help="Table with rows new to both, which model and champion are scored on."
+        ),
+    ] = None,
     overwrite: options.Overwrite = False,
 ) -> None:
     """Register a model in MLflow, or write it as an ONNX file.
 
-    A version with a lower WQL on the champion's own validation windows becomes the champion.
+    A version with a lower loss than the champion becomes the champion; so does one that knows a horizon more of the
+    table at a loss at most 2 % higher.
     """
     from forecaster import api
     from forecaster.config import TrackingConfig
@@ -39,6 +46,8 @@ def export(
         raise ConfigError("nothing to export to: give --mlflow NAME, --onnx FILE, or both")
     if champion and mlflow is None:
         raise ConfigError("--champion: expected --mlflow NAME, the name whose champion it becomes")
+    if data is not None and mlflow is None:
+        raise ConfigError("--data: expected --mlflow NAME, whose champion the model is compared with")
     if onnx is not None:
         check_onnx(onnx, overwrite)
     loaded = api.load(model)
@@ -46,7 +55,9 @@ def export(
         typer.echo("exporting the model to ONNX takes about 20 seconds")
         typer.echo(f"wrote {onnx}: {loaded.export_onnx(onnx)}")
     if mlflow is not None:
-        published = loaded.export(mlflow, TrackingConfig(uri=uri, experiment=experiment), champion)
+        published = loaded.export(
+            mlflow, TrackingConfig(uri=uri, experiment=experiment), champion, data
+        )
         typer.echo(published.sentence)
         predict = f"forecaster predict {published.address} DATA --out FILE"
         serve = f"mlflow models serve -m {published.address} --env-manager local --port 5001"

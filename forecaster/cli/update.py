@@ -17,7 +17,9 @@ def update(
     model: options.Model,
     data: Annotated[
         str,
-        typer.Argument(metavar="DATA", help="The table as it is now: the history, and rows that are new."),
+        typer.Argument(
+            metavar="DATA", help="The table as it is now: the history, and rows that are new."
+        ),
     ],
     out: Annotated[Path, typer.Option(metavar="PATH", help="Folder for the new model.")],
     overwrite: options.Overwrite = False,

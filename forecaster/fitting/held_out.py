@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 
 from forecaster.config import Config, ModelConfig, Plan
-from forecaster.evaluation.backtest import score_forecasts
+from forecaster.evaluation.backtest import Backtest, score_forecasts
 from forecaster.evaluation.comparison import MODEL, RIDGE
 from forecaster.fitting.context import TrainingContext
 from forecaster.fitting.mixture import experts_alone, mean_weight
@@ -21,6 +22,7 @@ from forecaster.forecast.error_levels import measured_errors
 from forecaster.forecast.forecast import known_forecast
 from forecaster.forecast.paths import FEWEST
 from forecaster.forecast.predictor import Predictor
+from forecaster.forecast.source import coded
 from forecaster.model.ensemble import Ensemble
 from forecaster.panel.panel import Panel
 from forecaster.windows.index import Int64, even_draw
@@ -92,11 +94,7 @@ def validation_scores(
     linear = artifact.ensemble.experts_only("linear")
     if linear is not None:
         models[RIDGE] = replace(artifact, ensemble=linear)
-    forecasts = {}
-    for name, model in models.items():
-        quantiles = Predictor(model).quantiles(panel, series, cutoff)
-        forecasts[name] = known_forecast(panel, series, cutoff, quantiles, levels)
-    backtest = score_forecasts([forecasts])
+    backtest = scored(models, panel, series, cutoff)
     context.reporter.validation(backtest)
     ends = ("_low", "high")  # of intervals, NaN of too few cutoffs
     scores = {
@@ -110,6 +108,22 @@ def validation_scores(
     # Identifies the windows, so that scores of two models are compared on the same ones only.
     digest = hashlib.sha256(cutoffs.astype("<i8").tobytes()).hexdigest()[:16]
     return {"windows": len(series), "cutoffs": digest, "cells": backtest.scored, "scores": scores}
+
+
+def scored(models: Mapping[str, Artifact], panel: Panel, series: Int64, cutoff: Int64) -> Backtest:
+    """Returns the forecasts of models, and their scores, at cutoffs of a table; `MODEL` is among the names.
+
+    Args:
+        models: by name, of the same horizon and quantile levels.
+        panel: a horizon of rows follows each cutoff.
+        series, cutoff: [n] number of the series, and row.
+    """
+    forecasts = {}
+    for name, model in models.items():
+        quantiles = Predictor(model).quantiles(coded(panel, model), series, cutoff)
+        levels = model.plan.model.quantile_levels
+        forecasts[name] = known_forecast(panel, series, cutoff, quantiles, levels)
+    return score_forecasts([forecasts])
 
 
 @torch.no_grad()

@@ -19,20 +19,18 @@ import numpy as np
 import torch
 
 from forecaster.errors import DataError, number_of
-from forecaster.evaluation.backtest import Backtest, score_forecasts
+from forecaster.evaluation.backtest import Backtest
 from forecaster.evaluation.comparison import MODEL
 from forecaster.fitting.context import TrainingContext
 from forecaster.fitting.fit import fit_panel
-from forecaster.fitting.held_out import calibration_set, uncalibrated
+from forecaster.fitting.held_out import calibration_set, scored, uncalibrated
 from forecaster.fitting.mixture import experts_alone
 from forecaster.fitting.no_fit import unfitted
 from forecaster.fitting.reporter import Reporter
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.calibrate import calibrate, tail_factor, with_factors
 from forecaster.forecast.error_levels import measured_errors, recent_digests
-from forecaster.forecast.forecast import known_forecast
 from forecaster.forecast.paths import ErrorLevels, pair_hashes
-from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.source import coded
 from forecaster.panel.findings import Finding
 from forecaster.panel.panel import Panel
@@ -115,7 +113,7 @@ def updated(artifact: Artifact, panel: Panel, refit: Refitted, context: Training
     judged: dict[str, Any] = {}
     if artifact.metrics.get("expert_weights") == {}:
         new = replace(unfitted(panel, artifact.requested), metrics=artifact.metrics)
-    elif refit == "bands" or not artifact.plan.model.pool.experts and refit == "experts":
+    elif refit == "bands" or (refit == "experts" and not artifact.plan.model.pool.experts):
         new, judged = _with_moved_bands(artifact, panel, found.since)
     else:
         new, judged = _with_new_experts(artifact, panel, refit, context)
@@ -221,11 +219,6 @@ class _Judge(Reporter):
             return
         kept = unseen[even_draw(len(unseen), MOST_WINDOWS)]
         series, row = np.unique(np.stack([series, row])[:, kept], axis=1)
-        levels = artifact.plan.model.quantile_levels
-        made = {}
-        for name, model in {MODEL: artifact, BEFORE: self._before}.items():
-            quantiles = Predictor(model).quantiles(coded(panel, model), series, row)
-            made[name] = known_forecast(panel, series, row, quantiles, levels)
-        scores = score_forecasts([made]).scores
+        scores = scored({MODEL: artifact, BEFORE: self._before}, panel, series, row).scores
         losses = {"loss": scores[MODEL]["WQL"], "loss_before": scores[BEFORE]["WQL"]}
         self.found = {"windows": len(series), **losses}

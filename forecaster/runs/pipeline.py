@@ -24,6 +24,7 @@ from forecaster.config import (
     ModelConfig,
     Plan,
     TrackingConfig,
+    parse_duration,
     required_horizon,
 )
 from forecaster.errors import (
@@ -65,6 +66,7 @@ from forecaster.forecast.writer import write_figure, write_page
 from forecaster.model.sampling import NUM_SAMPLES
 from forecaster.panel.audit import audit_panel
 from forecaster.panel.build import with_roles_until
+from forecaster.panel.calendar import FIXED
 from forecaster.panel.categories import recoded
 from forecaster.panel.findings import Finding
 from forecaster.panel.forecast_rows import read_others
@@ -78,6 +80,7 @@ from forecaster.runs.fit_reporter import (
     print_scores,
     print_update,
 )
+from forecaster.runs.kept_models import KeptModels, kept_models
 from forecaster.runs.resume import RunFolder
 from forecaster.runs.tracking import TrackedRun, identity_of, log_artifact, log_scores, open_run
 from forecaster.windows.split import Split, split_panel
@@ -111,10 +114,13 @@ class BacktestOptions:
     """Central bands that are scored too, percent."""
     quantiles: Levels = None
     """Levels of quantiles that are scored too."""
+    update_every: int | str | None = None
+    """Steps, or a duration as 28d, after which the model is updated; None = it is not."""
 
-    @property
-    def served(self) -> int:
-        """Neighbouring cutoffs that one model forecasts."""
+    def served(self, panel: Panel, horizon: int) -> int:
+        """Returns how many neighbouring cutoffs one model forecasts."""
+        if self.update_every is not None:
+            return max(1, _steps_in(self.update_every, panel) // (self.stride or horizon))
         if self.refit == "each" or not self.fit:
             return 1
         return self.refit if isinstance(self.refit, int) else self.windows
@@ -130,6 +136,10 @@ class BacktestOptions:
         for name, count in counts.items():
             check_count(count, name)
         check_levels(self.levels, self.quantiles)
+        if self.update_every is not None and (not self.fit or self.refit not in ("once", "never")):
+            raise ConfigError(
+                "--update-every: expected --refit once or never: between updates nothing is fitted anew"
+            )
 
 
 @dataclass(frozen=True)
@@ -230,7 +240,9 @@ def run_update(
     found = new_rows(start, panel)
     text = panel.calendar.text
     if found.steps == 0:
-        console.print_line(f"no rows after {text(found.since)}, which the model knows: nothing to update")
+        console.print_line(
+            f"no rows after {text(found.since)}, which the model knows: nothing to update"
+        )
         return start
     findings = tuple(audit_panel(panel, start.horizon, start.plan.target))
     console.print_findings([*found.findings, *findings])
@@ -387,6 +399,7 @@ def run_backtest_pipeline(
     presets: Mapping[str, Config] | None = None,
     others: Mapping[str, object] | None = None,
     hierarchy: HierarchyRequest | None = None,
+    keep: Path | None = None,
 ) -> Backtest:
     """Returns the backtest of a request on a panel, tracked; a leaderboard where there are presets.
 
@@ -402,6 +415,7 @@ def run_backtest_pipeline(
         presets: further requests of a leaderboard, by name; None = a backtest of the model alone.
         others: tables of forecasts of other origin, by name.
         hierarchy: sums whose accuracy is scored too, by level.
+        keep: folder of the models made so far, from which the same call resumes; None = in memory.
 
     Raises:
         DataError: the audit finds errors, or forecasts of other origin do not fit the table.
@@ -436,8 +450,11 @@ def run_backtest_pipeline(
     elif isinstance(model, Artifact) and model.parent is not None:
         console.print_fresh_refit(model.parent)
     reopened = partial(with_roles_until, panel, *source)
-    refits = _Refits(model, panel, cutoffs, horizon, options, console, reopened, presets)
-    with open_run(tracking, name or f"backtest {Path(panel.name).stem}", kind="backtest") as run:
+    with ExitStack() as stack:
+        kept = stack.enter_context(kept_models(keep, model, panel, options))
+        refits = _Refits(model, panel, cutoffs, horizon, options, console, reopened, presets, kept)
+        title = name or f"backtest {Path(panel.name).stem}"
+        run = stack.enter_context(open_run(tracking, title, kind="backtest"))
         scoring = partial(console.stage, "scoring model and baselines")
 
         def forecasts(some: Sequence[int]) -> Iterator[ForecastsByModel]:
@@ -478,6 +495,20 @@ def before(panel: Panel, cutoff: int, steps: int) -> int:
     return int(panel.calendar.before(cutoff, steps)[0]) if steps else cutoff
 
 
+def _steps_in(span: int | str, panel: Panel) -> int:
+    """Returns the steps of a number of them, or of a duration up to the last time of a table."""
+    if str(span).isdecimal() and int(span) > 0:
+        return int(span)
+    flag, calendar, end = "--update-every", panel.calendar, panel.last_time()
+    begin = end - round((parse_duration(span, flag) or 0.0) * FIXED["s"])
+    steps = 0 if calendar.integer else int(calendar.steps(begin, end))
+    if steps < 1:
+        raise ConfigError(
+            f"{flag} {span}: expected a number of steps, or a duration of at least a step of {calendar.freq}"
+        )
+    return steps
+
+
 def _check_unseen(artifact: Artifact, panel: Panel, first: int, gap: int) -> None:
     """Refuses `refit="never"` where cutoffs from the first on, or the gap before it, have been seen."""
     if before(panel, first, gap) < artifact.trained_until:
@@ -508,6 +539,7 @@ class _Refits:
     console: Screen
     reopened: Callable[[int], Panel]
     presets: Mapping[str, Config] | None = None
+    kept: KeptModels = field(default_factory=KeptModels)
     artifact: Artifact = field(init=False)
     """The model that forecasts now."""
     models: dict[str, tuple[Predictor, Panel]] = field(default_factory=dict)
@@ -533,7 +565,7 @@ class _Refits:
         Raises:
             DataError: the rows before a cutoff are too few to fit.
         """
-        served = self.options.served
+        served = self.options.served(self.panel, self.horizon)
         for number, group in groupby(cutoffs, lambda cutoff: self.cutoffs.index(cutoff) // served):
             some = list(group)
             if self.first != number * served:
@@ -562,7 +594,11 @@ class _Refits:
     def _prepare(self, served: Sequence[int]) -> None:
         """Fits what forecasts at these cutoffs."""
         cutoff = before(self.panel, served[0], self.options.gap)
-        if self.options.refit == "never":
+        if self.models and self.options.update_every is not None:
+            seen = self.panel.until(cutoff)
+            with self._timed(MODEL), self.console.stage(f"updating the model {self._when(cutoff)}"):
+                self.artifact = self.kept.at(cutoff, partial(self._updated, seen))
+        elif self.options.refit == "never":
             seen = self.panel.until(self.artifact.trained_until)
             self.console.print_cutoffs(self.panel, served, None)
         else:
@@ -573,7 +609,8 @@ class _Refits:
             if self.options.fit:
                 seen = with_found_cycles(seen, self.config)
                 with self._timed(MODEL):
-                    self.artifact = self._fitted(seen, cutoff, self.config)
+                    fitted = partial(self._fitted, seen, cutoff, self.config)
+                    self.artifact = self.kept.at(cutoff, fitted)
                 self.console.print_cutoffs(self.panel, served, cutoff)
             else:
                 with self._timed(MODEL):
@@ -593,6 +630,13 @@ class _Refits:
             for name, model in {MODEL: self.artifact, **beside}.items()
         }
 
+    def _when(self, cutoff: int) -> str:
+        return f"with rows until {self.panel.calendar.text(cutoff)}"
+
+    def _updated(self, seen: Panel) -> Artifact:
+        context = TrainingContext(errors=self.kept.folder is not None)
+        return updated(self.artifact, seen, "all", context)
+
     def _fitted(self, seen: Panel, cutoff: int, config: Config) -> Artifact:
         """A request fitted to the rows up to a cutoff, nothing kept of what it chose on others."""
         begun = time.perf_counter()
@@ -604,7 +648,8 @@ class _Refits:
                 f"refit before the cutoff {when}: {error}; or use fewer --windows"
             ) from error
         bars, stages = _bars(self.console, trains_network(plan, split)), StageReporter(self.console)
-        context = TrainingContext(callbacks=bars, reporter=stages, errors=False)
+        errors = self.kept.folder is not None  # a saved model has them
+        context = TrainingContext(callbacks=bars, reporter=stages, errors=errors)
         resolved = time.perf_counter() - begun
         artifact = fit_panel(seen, plan, split, context)
         self.solving = resolved + stages.of_experts

@@ -16,12 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from forecaster.config import TrackingConfig
-from forecaster.errors import ArtifactError, ConfigError, first_line
+from forecaster.errors import ArtifactError, ConfigError, first_line, number_of
 from forecaster.evaluation.comparison import MODEL
+from forecaster.fitting.held_out import scored
 from forecaster.forecast.artifact import Artifact, is_forecaster
 from forecaster.forecast.card import model_card
 from forecaster.forecast.saved_model import load_artifact, save_artifact
+from forecaster.forecast.source import Source
 from forecaster.panel.example import example_table
 from forecaster.panel.frames import to_pandas
 from forecaster.panel.schema import comparable
@@ -40,6 +44,8 @@ if TYPE_CHECKING:
 
 CHAMPION = "champion"
 SCHEME = "models:/"
+_NOT_WORSE = 0.02  # of the loss
+_NEWEST = 20  # cutoffs of each series
 _EXAMPLE_STEPS = 12  # half the steps of an example of a classifier
 _INSIDE = "artifacts/model"  # of the saved model in a version
 _CODE = Path(__file__).with_name("served.py")
@@ -71,17 +77,20 @@ class Published:
 
 
 def publish(
-    artifact: Artifact[Any], name: str, tracking: TrackingConfig, champion: bool = False
+    artifact: Artifact[Any],
+    name: str,
+    tracking: TrackingConfig,
+    champion: bool = False,
+    source: Source | None = None,
 ) -> Published:
-    """Registers a model, as the champion if there is none or if its WQL, or log loss, is lower.
-
-    It is that of the validation; it counts only if both were validated on the same windows.
+    """Registers a model, as the champion if there is none, or by the rule of `compare`.
 
     Args:
         artifact: the model.
         name: of the registered model, created if missing.
         tracking: where the store is.
         champion: make it the champion in any case; why it would not be is printed first.
+        source: a table with rows that neither the model nor the champion has seen; None = not given.
 
     Raises:
         ConfigError: the store cannot be reached, or refuses the name.
@@ -100,7 +109,7 @@ def publish(
         if current is not None and int(current) == version:
             same = f"{name} version {version} is the champion already"
             return Published(name, version, True, same, store)
-        wins, reason = _beats(client, artifact, name, current)
+        wins, reason = _beats(client, artifact, name, current, source)
         if champion and not wins:
             # Before the alias moves: a log of a nightly job then says what the scores said.
             Screen(stderr=True).print_notice(f"by its scores version {current} would stay: {reason}")
@@ -297,7 +306,11 @@ def _register(
 
 
 def _beats(
-    client: MlflowClient, new: Artifact[Any], name: str, champion: str | None
+    client: MlflowClient,
+    new: Artifact[Any],
+    name: str,
+    champion: str | None,
+    source: Source | None,
 ) -> tuple[bool, str]:
     """Returns whether a model becomes the champion, and the reason."""
     if champion is None:
@@ -306,13 +319,28 @@ def _beats(
         old = _load_version(client, name, int(champion), f"{SCHEME}{name}/{champion}")
     except ArtifactError as error:
         return False, f"this version cannot read it ({error})"
-    return compare(new, old)
+    return compare(new, old, source)
 
 
-def compare(new: Artifact[Any], champion: Artifact[Any]) -> tuple[bool, str]:
-    """Returns whether a model has a lower validation score than the champion, and the reason."""
+def compare(
+    new: Artifact[Any], champion: Artifact[Any], source: Source | None = None
+) -> tuple[bool, str]:
+    """Returns whether a model takes the place of a champion, and the reason.
+
+    It does where its loss is lower, or at most 2 % higher while it knows a horizon more of the table, on windows
+    that neither has seen: those of `source`, those on which an update was compared with the champion, or, of two
+    fits to the same rows, the validation windows.
+    """
     if reason := _differs(new, champion):
         return False, f"{reason}, so their scores cannot be compared"
+    if source is not None:
+        return _compare_anew(new, champion, source)
+    update = new.metrics.get("update", {})
+    if "loss" in update and is_forecaster(new) and _is_update_of(new, champion):
+        return _verdict(new, champion, update["loss"], update["loss_before"], update["windows"])
+    if reason := _differs_in_rows(new, champion):
+        more = "; --data TABLE (data=) with rows that neither has seen compares them"
+        return False, f"{reason}, so their scores cannot be compared{more * is_forecaster(new)}"
     metric, name = ("WQL", "WQL") if is_forecaster(new) else ("log_loss", "log loss")
     ours, theirs = (model.metrics["validation"]["scores"][MODEL][metric] for model in (new, champion))
     where = f"the same {new.metrics['validation']['windows']:,} validation windows"
@@ -320,14 +348,54 @@ def compare(new: Artifact[Any], champion: Artifact[Any]) -> tuple[bool, str]:
         return False, f"{name} is not defined on {where}"
     if ours == theirs:
         return False, f"both have {name} {ours:.4g} on {where}"
+    return ours < theirs, _said(name, ours, theirs, where)
+
+
+def _compare_anew(new: Artifact, champion: Artifact, source: Source) -> tuple[bool, str]:
+    """The rule on the newest windows of a table that neither of two models has seen."""
+    panel, horizon = source.panel(new), new.horizon
+    since = max(new.trained_until, champion.trained_until)
+    last = panel.last_observed
+    cutoff = np.maximum(panel.row_at(since), last - horizon - _NEWEST)
+    count = np.maximum(0, last - horizon + 1 - cutoff)
+    count[panel.row_at(since) < 0] = 0
+    if not count.any():
+        return False, (
+            f"{panel.name} has no {horizon} steps after {panel.calendar.text(since)}, which one of both "
+            "knows: their scores cannot be compared"
+        )
+    series = np.repeat(np.arange(len(count)), count)
+    row = np.concatenate([cutoff[one] + np.arange(count[one]) for one in np.flatnonzero(count)])
+    scores = scored({MODEL: new, CHAMPION: champion}, panel, series, row).scores
+    return _verdict(new, champion, scores[MODEL]["WQL"], scores[CHAMPION]["WQL"], len(series))
+
+
+def _verdict(
+    new: Artifact, champion: Artifact, ours: float, theirs: float, windows: int
+) -> tuple[bool, str]:
+    calendar = new.schema.calendar
+    later = int(calendar.steps(champion.trained_until, new.trained_until))
+    knows = later >= new.horizon
+    reason = _said("loss", ours, theirs, f"{number_of(windows, 'window')} that neither has seen")
+    if knows and theirs <= ours:
+        reason += f", and it knows {number_of(later, 'more step')}"
+    return ours < theirs or (knows and ours <= (1 + _NOT_WORSE) * theirs), reason
+
+
+def _said(name: str, ours: float, theirs: float, where: str) -> str:
     percent = f" ({100 * abs(ours / theirs - 1):.1f} %)" if theirs else ""
-    word = "lower" if ours < theirs else "higher"
-    reason = f"its {name} {ours:.4g} is {word} than the champion's {theirs:.4g}{percent} on {where}"
-    return ours < theirs, reason
+    word = "lower than" if ours < theirs else "higher than" if ours > theirs else "as high as"
+    return f"its {name} {ours:.4g} is {word} the champion's {theirs:.4g}{percent} on {where}"
+
+
+def _is_update_of(new: Artifact, old: Artifact) -> bool:
+    """Whether a model is the update of another."""
+    parent = new.parent or {}
+    return all(parent.get(name) == old.ancestry[name] for name in ("fingerprint", "until", "freq"))
 
 
 def _differs(new: Artifact[Any], old: Artifact[Any]) -> str | None:
-    """Returns why validation scores of two models cannot be compared; None if they can."""
+    """Returns why scores of two models cannot be compared on any rows; None if they can."""
     ours, theirs = (
         {
             "has the classes": ", ".join(model.classes),
@@ -342,6 +410,11 @@ def _differs(new: Artifact[Any], old: Artifact[Any]) -> str | None:
             return f"it {what} {own}, the champion {theirs[what]}"
     if not comparable(new.schema, old.schema):
         return f"their frequencies differ ({new.schema.freq} and {old.schema.freq})"
+    return None
+
+
+def _differs_in_rows(new: Artifact[Any], old: Artifact[Any]) -> str | None:
+    """Returns why validation scores of two models cannot be compared; None if they can."""
     if new.fingerprint != old.fingerprint:
         return "the two were fitted to different data"
     cutoffs = [model.metrics.get("validation", {}).get("cutoffs") for model in (new, old)]
