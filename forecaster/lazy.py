@@ -16,6 +16,7 @@ _MODULES = {
     "ForecastWindow": "forecaster.forecast.window",
     "Hierarchy": "forecaster.forecast.hierarchy",
     "Leaderboard": "forecaster.evaluation.leaderboard",
+    "Monitor": "forecaster.evaluation.monitor",
     "NDArray": "numpy.typing",
     "Panel": "forecaster.panel.panel",
     "PathSource": "forecaster.forecast.paths",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from forecaster.evaluation.backtest import Backtest
     from forecaster.evaluation.class_backtest import ClassBacktest
+    from forecaster.evaluation.monitor import Monitor
     from forecaster.forecast.artifact import Artifact
     from forecaster.forecast.classification import ClassExplanation, Classification
     from forecaster.forecast.detect import Anomalies
@@ -52,6 +53,7 @@ else:
         Classification,
         Explanation,
         Forecast,
+        Monitor,
         NDArray,
         Panel,
         Published,
@@ -548,6 +550,44 @@ class Forecaster(Model["Ensemble"]):
         store, folder = self._store(tracking), None if keep is None else Path(keep)
         how = (scoring, store, source, quiet, name, command, None, tables, tree, folder)
         return run_backtest_pipeline(self.artifact, panel, *how)
+
+    @public
+    @runs_on_device
+    def monitor(
+        self,
+        data: Annotated[object, Option("The table as it is now: the history, and rows that are new.")],
+        forecasts: Annotated[
+            options.OtherTables | None,
+            Option("Files of forecasts that were made earlier, or frames by name. None = made again."),
+        ] = None,
+        future: options.Future = None,
+        covariates: options.Covariates = None,
+        tracking: options.Tracking = True,
+        name: options.Name = None,
+        quiet: options.Quiet = False,
+        *,
+        device: options.Device = None,
+        **data_options: Unpack[DataOptions],
+    ) -> "Monitor | None":
+        """Returns what forecasts were worth since the fit, and whether a band or the skill has broken down.
+
+        None where no truth has come. Forecasts that are made again begin at cutoffs after the last row that the
+        model knows.
+
+        Raises:
+            DataError: the table does not fit the model, or the forecasts do not fit the table.
+            ConfigError: the forecasts are of another model.
+
+        Example:
+            >>> model.monitor("sales.csv").sentence   # doctest: +SKIP
+        """
+        from forecaster.runs.console import Screen
+        from forecaster.runs.monitoring import run_monitor
+
+        panel = self.open(data, future, covariates, **data_options)
+        files = [*other_forecasts(forecasts).values()]
+        console = Screen(quiet=quiet)
+        return run_monitor(self.artifact, panel, files, console, self._store(tracking), name)
 
     @public
     @runs_on_device

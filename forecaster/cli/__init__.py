@@ -1,6 +1,7 @@
 """The command line: one file per verb, no arithmetic.
 
-Exit codes: 0; 2 with one line per fault the user can mend; 130 after Ctrl-C; 143 after SIGTERM.
+Exit codes: 0; 2 with one line per fault the user can mend; 3 where `monitor` finds a model broken; 130 after
+Ctrl-C; 143 after SIGTERM.
 Start-up imports typer alone: neither pydantic nor rich.
 """
 
@@ -26,6 +27,7 @@ VERBS = {
     "fit": "Fit a model to a table.",
     "update": "Update a model with the rows that came after its fit.",
     "predict": "Forecast every series of a table.",
+    "monitor": "Compare the forecasts of a model with the truth that has come since its fit.",
     "backtest": "Score a model at past cutoffs, beside baselines.",
     "tune": "Search for better settings than those of a config.",
     "detect": "Mark the values outside the band that was forecast one step before them.",

@@ -1,6 +1,6 @@
 """A fitted model brought up to date with the rows that came after it; its settings stay.
 
-    bands      factors moved by the errors of its own forecasts of the new rows
+    bands      factors that follow the errors of its own forecasts of the new rows
     experts    and effects and experts solved from all rows; factors of held-out rows, as in a fit
     all        and attention over experts, and networks that count, trained on from where they are
 
@@ -28,7 +28,7 @@ from forecaster.fitting.mixture import experts_alone
 from forecaster.fitting.no_fit import unfitted
 from forecaster.fitting.reporter import Reporter
 from forecaster.forecast.artifact import Artifact
-from forecaster.forecast.calibrate import calibrate, tail_factor, with_factors
+from forecaster.forecast.calibrate import adapted
 from forecaster.forecast.error_levels import measured_errors, recent_digests
 from forecaster.forecast.paths import ErrorLevels, pair_hashes
 from forecaster.forecast.source import coded
@@ -147,7 +147,7 @@ def _changed(artifact: Artifact, panel: Panel) -> tuple[int, int]:
 def _with_moved_bands(
     artifact: Artifact, panel: Panel, since: int
 ) -> tuple[Artifact, dict[str, float]]:
-    """The model with factors times those that the errors of its own forecasts of the new rows call for."""
+    """The model with factors that have followed the errors of its own forecasts of the new rows."""
     panel, horizon = coded(panel, artifact), artifact.horizon
     panel = panel.reaching(np.full(panel.n_series, panel.last_time()), horizon)
     cutoffs = _new_cutoffs(panel, since, horizon, artifact.plan.fit.stride)
@@ -155,16 +155,13 @@ def _with_moved_bands(
         return artifact, {}
     levels, ensemble = artifact.plan.model.quantile_levels, artifact.ensemble
     held_out = calibration_set(artifact, panel, cutoffs)
-    factors, effect = calibrate(held_out, levels)
-    moved = with_factors(held_out.quantiles, factors.astype(float), levels)
-    tail = tail_factor(replace(held_out, quantiles=moved), levels)
+    factor, effect = adapted(held_out, levels)
     before = ensemble.conformal_factors
-    total = torch.from_numpy(factors) * (1.0 if before is None else before)
-    tails = (tail or 1.0) * (ensemble.tail_factor or 1.0)
+    total = factor * (torch.ones(len(levels)) if before is None else before)
     losses = {"loss": effect["after"]["pinball"], "loss_before": effect["before"]["pinball"]}
     new = replace(
         artifact,
-        ensemble=ensemble.with_factors(total, tails),
+        ensemble=ensemble.with_factors(total, ensemble.tail_factor),
         metrics=artifact.metrics | {"calibration": effect},
     )
     return new, {"windows": len(held_out.step), **losses}

@@ -37,6 +37,9 @@ LEAST_RESIDUALS = 50
 _FOLDS = 4
 _PRIOR = 40  # windows without overlap at which a factor counts as much as 1
 _MOST = 10.0  # a factor at most, and one over it at least
+_ADAPTATION = 0.1  # of a log factor at a time
+_ADAPTED = 1 / 4, 4.0
+"""The least and the largest factor of an adaptation."""
 _NONE = 1e-9  # scaled units; distances of quantiles that are rounding
 
 
@@ -95,6 +98,42 @@ def calibrate(
         "before": before,
         "after": after if helps else before,
     }
+
+
+def adapted(held_out: CalibrationSet, levels: tuple[float, ...]) -> tuple[float, dict[str, Any]]:
+    """Returns one factor of all distances from the median that follows the misses of the outermost band in time.
+
+        log factor += rate · (share of the truths at a time that lie outside − the share that should)
+
+    Truths in the order of their times; the factor stays within `_ADAPTED`. Source: Gibbs and Candès, "Adaptive
+    conformal inference under distribution shift" (2021), with a factor in the place of the level.
+
+    Args:
+        held_out: forecasts made before their truths were known, of bands as they are used.
+        levels: Q rising levels with the median.
+
+    Returns:
+        The factor after the last truth; and `cutoffs`, `applied`, `before` and `after` as of `calibrate`, each
+        window with the factor that was known at its cutoff.
+    """
+    scores = _scores(held_out, levels)[..., -1]  # [N, H, C]
+    time = held_out.step[:, None] + np.arange(1, scores.shape[1] + 1)  # [N, H]
+    miss = 1 - (levels[-1] - levels[0])
+    times = np.arange(time.min(), time.max() + 1)
+    factors, factor = np.ones(len(times) + 1), 1.0  # before each time, and after all
+    for place, now in enumerate(times):
+        own = scores[time == now]
+        own = own[~np.isnan(own)]
+        if len(own):
+            outside = float((own > factor).mean())
+            factor = float(np.clip(factor * np.exp(_ADAPTATION * (outside - miss)), *_ADAPTED))
+        factors[place + 1] = factor
+    known = factors[held_out.step + 1 - times[0]][:, None, None, None]
+    median = held_out.quantiles[..., levels.index(0.5), None]
+    moved = median + known * (held_out.quantiles - median)
+    before, after = (quality(own, held_out.actual, levels) for own in (held_out.quantiles, moved))
+    effect = {"cutoffs": len(held_out.step), "applied": True, "before": before, "after": after}
+    return factor, effect
 
 
 def conformal_factors(held_out: CalibrationSet, levels: tuple[float, ...]) -> Floats:

@@ -1,0 +1,65 @@
+"""`forecaster monitor`: a model in use, and the table as it is now → what has broken down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from forecaster import api
+from forecaster.cli import options, results
+from forecaster.errors import ConfigError, visible
+from forecaster.forecast.writer import PAGES, PICTURES, ROWS
+from forecaster.options import DataOptions
+
+BROKEN = 3
+"""Exit code where a band or the skill has broken down."""
+
+
+@options.flags_of(api.Forecaster.monitor)
+def monitor(
+    model: options.Model,
+    data: Annotated[str, typer.Argument(metavar="DATA", help="The table as it is now.")],
+    forecasts: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE", help="Forecasts that were made earlier; repeatable. Default: made again."
+        ),
+    ] = None,
+    recalibrate: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH", help="Folder for the same model with bands that follow the new rows."
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="File for all rows: .csv or .parquet.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Picture by time: .png.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Page for a browser: .html.")] = None,
+    overwrite: options.Overwrite = False,
+    **given: Any,
+) -> None:
+    """Compare the forecasts of a model with the truth that has come since its fit.
+
+    Exit code 3: a band or the skill has broken down; what differs in the new rows is printed.
+    """
+    files = list(forecasts or ())
+    results.check_files({ROWS: out, PICTURES: plot, PAGES: report}, (data, *files), overwrite)
+    loaded = api.load(model)
+    if not isinstance(loaded, api.Forecaster):
+        raise ConfigError(f"{model}: expected a model that forecasts, found a classifier")
+    found = loaded.monitor(data, forecasts=files or None, **given)
+    if found is None:
+        return
+
+    from forecaster.runs.console import Screen
+
+    Screen().print_summary(found)
+    typer.echo(visible(found.sentence))
+    results.put(found, out, plot, report)
+    if recalibrate is not None:
+        names = ("covariates", "tracking", "device", *DataOptions.__annotations__)
+        reading = {name: given[name] for name in names if name in given}
+        loaded.update(data, refit="bands", out=recalibrate, overwrite=overwrite, **reading)
+    if found.broken:
+        raise typer.Exit(BROKEN)
