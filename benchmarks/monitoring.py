@@ -1,10 +1,10 @@
-"""What `monitor` finds of a shift that is planted two horizons before the end of real tables, and calls broken of none.
+"""What `monitor` finds of shifts planted two horizons before the end of real tables, and calls broken of none.
 
     python benchmarks/monitoring.py --root FOLDER [--spans 3] [--set KEY=VALUE]
 
-FOLDER is that of gift.py. A model is fitted to the rows before a span of two horizons, and monitored after it: as the
-table is, and with its level, scatter or season changed in the span. After each change of scatter bands alone are
-recalibrated, and judged by the two horizons that follow. Of each table the last rows of a few series.
+FOLDER is that of gift.py. A model is fitted to the rows before a span of two horizons, and monitored after it: as
+it is, and with its level, scatter or season changed in the span. After a change of scatter bands alone follow, and
+are judged by the two horizons after. Of each table the last rows of a few series.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ CONFIGS = (
     "jena_weather/H/short",
 )
 SERIES, ROWS = 6, 1200
+STEPS = {"H": "1h", "D": "1d", "W": "1w", "M": "1mo"}
 LEVEL, SCATTER = 4.0, 3.0
 
 Floats = NDArray[np.float64]
@@ -86,7 +87,10 @@ def main() -> None:
     for task in (tasks[name] for name in CONFIGS if name in tasks):
         series = some_series(given.root, task)
         season = max(task.season, {"D": 7}.get(task.config.split("/")[1], 1))
+        shortest = min(map(len, series.values()))
         for span in range(given.spans):
+            if 4 * (span + 1) * task.horizon > shortest // 2:
+                break  # too little is left to fit
             verdicts = dict(judged(series, task, season, span, config, held))
             alarms.append(verdicts.pop("as it is"))
             for name, one in verdicts.items():
@@ -102,8 +106,8 @@ def main() -> None:
 def judged(
     series: dict[str, Floats], task: Task, season: int, span: int, config: Config, held: list[float]
 ) -> Iterator[tuple[str, bool]]:
-    """Yields whether a monitor calls a model broken, by what is changed; adds what recalibrated bands hold."""
-    ahead = 2 * task.horizon
+    """Yields by change whether a monitor calls a model broken or names a drift; adds what new bands hold."""
+    ahead, step = 2 * task.horizon, STEPS[task.config.split("/")[1]]
     rest = (2 * span + 2) * ahead  # rows from the first changed one on
     changes: dict[str, Change] = {"as it is": as_it_is}
     if span == 0:
@@ -113,17 +117,17 @@ def judged(
     for name, change in changes.items():
         values = {key: change(own, len(own) - rest, season) for key, own in series.items()}
         if model is None:
-            seen = frame_of(values, rest)
+            seen = frame_of(values, rest, step)
             model = forecaster.fit(
                 seen, task.horizon, config=config, series="id", tracking=False, quiet=True
             )
-        table = frame_of(values, rest - ahead)
+        table = frame_of(values, rest - ahead, step)
         monitor = model.monitor(table, tracking=False, quiet=True)
         assert monitor is not None
-        yield name, monitor.broken
+        yield name, bool(monitor.broken or (name != "as it is" and monitor.drifts))
         if name == "scatter":
             moved = model.update(table, refit="bands", tracking=False, quiet=True)
-            later = moved.monitor(frame_of(values, rest - 2 * ahead), tracking=False, quiet=True)
+            later = moved.monitor(frame_of(values, rest - 2 * ahead, step), tracking=False, quiet=True)
             assert later is not None
             held.append(float(np.average(later.blocks.inside, weights=later.blocks.cells)))
 
@@ -138,12 +142,17 @@ def some_series(root: Path, task: Task) -> dict[str, Floats]:
     return {name: every[name][-ROWS:] for name in longest}
 
 
-def frame_of(series: dict[str, Floats], without: int) -> pl.DataFrame:
-    """Returns the rows of series but for their last ones, numbered."""
-    parts = [
-        pl.DataFrame({"id": name, "row": np.arange(len(own) - without), "y": own[: len(own) - without]})
-        for name, own in series.items()
-    ]
+def frame_of(series: dict[str, Floats], without: int, step: str) -> pl.DataFrame:
+    """Returns the rows of series but for their last ones, dated back from one day."""
+    longest = max(map(len, series.values()))
+    end = pl.date(2020, 1, 1).dt.offset_by(f"{longest}{step}")
+    times = pl.select(pl.datetime_range(pl.date(2020, 1, 1), end, step)).to_series()
+    parts = []
+    for name, own in series.items():
+        kept = len(own) - without
+        parts.append(
+            pl.DataFrame({"id": name, "ds": times[longest - len(own) :][:kept], "y": own[:kept]})
+        )
     return pl.concat(parts)
 
 

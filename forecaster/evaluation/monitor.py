@@ -1,12 +1,15 @@
-"""A model in use: earlier forecasts meet the truth that has come, and are judged by what was usual before.
+"""A model in use: forecasts meet the truth that has come, and are judged by what was usual before.
 
     forecasts before `since`, a horizon apart ─▶ blocks of a horizon: what was usual
-    forecasts after `since`                   ─▶ the newest two horizons: as usual, or not
+    forecasts from `since` on                 ─▶ the newest two blocks: as usual, or not
 
-    far = (newest − mean of the usual blocks) / (their standard deviation · √(1 + 1/B))
+    far = (x − mean of the usual x) / (their standard deviation · √(1/newest + 1/B))
 
-is compared with Student's t of B − 1 degrees, which calls one in a hundred untouched models broken by its band, and
-one by its loss. Both must be bad enough to matter, too.
+    x   band   −share inside, or log of the mean |truth − median| over the distance of the band's end on that side
+        loss   log of the pinball loss over that of seasonal naive
+
+of each of the newest blocks and of both is compared with Student's t of B − 1 degrees, at one false alarm in two
+hundred. It must be bad enough to matter, too.
 
 Axes: N series · H lead · C channel · B block.
 """
@@ -23,7 +26,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.arguments import typed
-from forecaster.errors import number_of
 from forecaster.evaluation.backtest import Backtest, actual_of
 from forecaster.evaluation.comparison import NAIVE
 from forecaster.forecast.card import off_band
@@ -45,9 +47,11 @@ Floats = NDArray[np.float64]
 NEWEST = 2
 """Horizons that are judged."""
 _FEWEST = 5  # blocks that say what is usual
-_ALARMS = 0.01  # of untouched models, by each of two judgements
-_WORSE = 1.25  # times the loss over that of seasonal naive
-_LEAST_SPREAD = 0.03  # of the share that a band holds
+_ALARMS = 0.005  # of untouched models, by each judgement
+_WORSE = 1.25  # times the usual loss over that of seasonal naive
+_LEAST_SPREAD = 0.03
+_BIAS = 0.05  # of the truth
+_FARTHEST = 3.0  # distances of a band's end that a miss counts as at most
 
 
 class Blocks(NamedTuple):
@@ -59,6 +63,8 @@ class Blocks(NamedTuple):
     """[B] with a truth."""
     inside: Floats
     """[B] share of the truths inside the band."""
+    distance: Floats
+    """[B] mean distance of the truth from the median, in those of the band's ends."""
     loss: Floats
     """[B] pinball loss over that of seasonal naive."""
     bias: Floats
@@ -79,7 +85,7 @@ class Monitor(Backtest):
     @cached_property
     def blocks(self) -> Blocks:
         """The new forecasts, the newest block last."""
-        return _blocks(self.forecasts, [one[NAIVE] for one in self.beside])
+        return _blocks(self.forecasts, [one[NAIVE] for one in self.beside], self.since)
 
     @cached_property
     def usual(self) -> Blocks | None:
@@ -87,7 +93,7 @@ class Monitor(Backtest):
         past = self.past
         if past is None:
             return None
-        return _blocks(past.forecasts, [one[NAIVE] for one in past.beside])
+        return _blocks(past.forecasts, [one[NAIVE] for one in past.beside], self.since)
 
     @property
     def frame_by_time(self) -> AnyFrame:
@@ -112,31 +118,51 @@ class Monitor(Backtest):
     def judgements(self) -> tuple[Finding, ...]:
         """What has broken down, as errors, and what may, as warnings."""
         new, usual = self.blocks, self.usual
-        inside, loss = (_newest(new.cells, part) for part in (new.inside, new.loss))
-        if usual is None or len(usual.time) < _FEWEST or not np.isfinite(inside):
+        if usual is None or np.isfinite(usual.distance).sum() < _FEWEST:
             text = "too few forecasts before these to tell what is usual"
             return (Finding("note", "usual", text, f"at least {_FEWEST} horizons are needed"),)
         found = list[Finding]()
-        span = f"the last {number_of(self._judged_steps, 'step')}"
-        mean = float(np.nanmean(usual.inside))
-        nominal = self.band / 100
-        text = (
-            f"the {self.band:g} % band held {100 * inside:.0f} % in {span}, {100 * mean:.0f} % before"
-        )
-        if off_band(nominal, inside, inside) == "narrow" and _far(
-            inside, usual.inside, -1, _LEAST_SPREAD
-        ):
-            found.append(Finding("error", "band", text, "update the model, or --recalibrate its bands"))
-        before = float(np.nanmean(usual.loss))
-        text = f"its loss is {loss:.2f} of seasonal naive's in {span}, {before:.2f} before"
-        if loss > _WORSE * before and _far(np.log(loss), np.log(usual.loss), 1, np.log(_WORSE) / 4):
-            found.append(Finding("error", "skill", text, "update the model, or fit it again"))
-        bias = _newest(new.cells, new.bias)
-        if _far(bias, usual.bias, int(np.sign(bias)), 0.01) and abs(bias) > 0.05:
+        held, before = float(np.nanmean(usual.inside)), float(np.nanmean(usual.loss))
+        newest = range(max(0, len(new.time) - NEWEST), len(new.time))
+        # Each of the newest blocks, and all together.
+        spans = [*([place] for place in newest), *([[*newest]] if len(newest) > 1 else [])]
+        cells = np.minimum(1.0, new.cells / np.median(usual.cells))
+        narrow = [
+            span
+            for span in spans
+            if off_band(self.band / 100, *2 * [_mean(new.inside, new.cells, span)]) == "narrow"
+            and (
+                _far(np.log(new.distance), np.log(usual.distance), cells, span)
+                or _far(-new.inside, -usual.inside, cells, span)
+            )
+        ]
+        worse = [
+            span
+            for span in spans
+            if _mean(new.loss, new.cells, span) > _WORSE * before
+            and _far(np.log(new.loss), np.log(usual.loss), cells, span)
+        ]
+        if narrow:
+            span, share = self._span(narrow[-1]), 100 * _mean(new.inside, new.cells, narrow[-1])
+            said = f"the {self.band:g} % band held {share:.0f} % {span}, {100 * held:.0f} % before"
+            found.append(Finding("error", "band", said, "update the model, or --recalibrate its bands"))
+        if worse:
+            span, loss = self._span(worse[-1]), _mean(new.loss, new.cells, worse[-1])
+            said = f"its loss was {loss:.2f} of seasonal naive's {span}, {before:.2f} before"
+            found.append(Finding("error", "skill", said, "update the model, or fit it again"))
+        bias = _mean(new.bias, new.cells, newest)
+        if abs(bias) > max(_BIAS, 3 * float(np.nanstd(usual.bias))):
             way = "high" if bias > 0 else "low"
-            text = f"forecasts are too {way} by {100 * abs(bias):.0f} % in {span}"
-            found.append(Finding("warning", "bias", text, "update the model"))
+            said = f"forecasts were too {way} by {100 * abs(bias):.0f} % {self._span(newest)}"
+            found.append(Finding("warning", "bias", said, "update the model"))
         return tuple(found)
+
+    def _span(self, places: Sequence[int]) -> str:
+        """The time of blocks in words."""
+        horizon, time, calendar = self.forecasts[0].time.shape[1], self.blocks.time, self.panel.calendar
+        first = int(calendar.shift(int(time[places[0]]), 1 - horizon))
+        last = min(int(time[places[-1]]), self.panel.last_time())
+        return f"from {calendar.text(first)} to {calendar.text(last)}"
 
     @property
     def broken(self) -> bool:
@@ -151,22 +177,16 @@ class Monitor(Backtest):
     @property
     def sentence(self) -> str:
         """Whether the model is as it was, and why not, in words."""
-        bad = [one.text for one in self.judgements if one.severity != "note"]
-        if not bad:
-            held = _newest(self.blocks.cells, self.blocks.inside)
-            known = "as before" if self.usual is not None else "so far"
-            return (
-                f"nothing has broken down: the {self.band:g} % band holds {100 * held:.0f} %, {known}"
-            )
-        cause = "; ".join(one.text for one in self.drifts)
-        advice = next(one.advice for one in self.judgements if one.severity != "note")
-        return "; ".join(bad) + (f": {cause}" if cause else "") + f"; {advice}"
-
-    @property
-    def _judged_steps(self) -> int:
-        horizon = self.forecasts[0].time.shape[1]
-        steps = self.panel.calendar.steps(self.since, int(self.blocks.time[-1]))
-        return min(NEWEST * horizon, int(steps))
+        bad = [one for one in self.judgements if one.severity != "note"]
+        every, differs = range(len(self.blocks.time)), "; ".join(one.text for one in self.drifts)
+        if bad:
+            said = "; ".join(one.text for one in bad)
+            return f"{said}{': ' * bool(differs)}{differs}; {bad[0].advice}"
+        held = 100 * _mean(self.blocks.inside, self.blocks.cells, every)
+        said = (
+            f"nothing has broken down: the {self.band:g} % band holds {held:.0f} % {self._span(every)}"
+        )
+        return f"{said}{'; but ' * bool(differs)}{differs}"
 
     @typed
     def report(self, path: str | Path) -> None:
@@ -187,58 +207,63 @@ class Monitor(Backtest):
         return plot_monitor(self)
 
 
-def _newest(cells: Floats, values: Floats) -> float:
-    """The mean of the newest blocks by cells."""
-    weight = np.where(np.isfinite(values), cells, 0.0)[-NEWEST:]
-    if not weight.any():
-        return np.nan
-    return float(np.average(np.nan_to_num(values[-NEWEST:]), weights=weight))
+def _mean(values: Floats, cells: Floats, places: Sequence[int]) -> float:
+    """The mean of blocks by their cells; NaN of none."""
+    some, weights = values[list(places)], cells[list(places)]
+    known = np.isfinite(some) & (weights > 0)
+    return float(np.average(some[known], weights=weights[known])) if known.any() else np.nan
 
 
-def _far(value: float, usual: Floats, sign: int, least: float) -> bool:
-    """Whether a value lies farther from usual ones on one side than one in a hundred does."""
+def _far(new: Floats, usual: Floats, cells: Floats, places: Sequence[int]) -> bool:
+    """Whether the mean of blocks is above that of usual ones by more than one in two hundred is.
+
+    cells: [B] of the new blocks, as shares of those of a usual one.
+    """
     from scipy.stats import t  # half a second, for a monitor alone
 
-    usual = usual[np.isfinite(usual)]
+    x, usual = _mean(new, cells, places), usual[np.isfinite(usual)]
     count = len(usual)
-    if count < _FEWEST or not np.isfinite(value):
+    if count < _FEWEST or not np.isfinite(x):
         return False
-    spread = max(float(usual.std(ddof=1)), least) * (1 + 1 / count) ** 0.5
-    return bool(sign * (value - usual.mean()) / spread > t.ppf(1 - _ALARMS, count - 1))
+    spread = max(float(usual.std(ddof=1)), _LEAST_SPREAD)
+    error = spread * (1 / cells[list(places)].sum() + 1 / count) ** 0.5
+    return bool((x - usual.mean()) / error > t.ppf(1 - _ALARMS, count - 1))
 
 
-def _blocks(forecasts: Sequence[Forecast], naive: Sequence[Forecast]) -> Blocks:
-    """Sums over the cells of forecasts by the times that they were made for, counted back from the last truth."""
+def _blocks(forecasts: Sequence[Forecast], naive: Sequence[Forecast], since: int) -> Blocks:
+    """Means over the cells of forecasts by the times they were made for, in horizons from a time on, or back."""
     horizon, calendar = forecasts[0].time.shape[1], forecasts[0].panel.calendar
     levels = np.array(forecasts[0].levels)
-    sums: dict[str, list[NDArray[Any]]] = {
-        name: [] for name in ("block", "inside", "loss", "naive", "missed", "size")
-    }
-    end = max(
-        int(one.time[np.isfinite(actual_of(one)).any(axis=2)].max(initial=0)) for one in forecasts
-    )
+    middle = forecasts[0].levels.index(0.5)
+    names = ("block", "inside", "distance", "loss", "naive", "missed", "size")
+    sums: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
     for one, beside in zip(forecasts, naive, strict=True):
         actual = actual_of(one)
         known = np.isfinite(actual) & np.isfinite(one.median) & np.isfinite(beside.median)
         time = np.broadcast_to(one.time[..., None], actual.shape)[known]
         truth, quantiles = actual[known], one.quantiles[known]  # [n], [n, Q]
-        sums["block"].append(calendar.steps(time, end) // horizon)
+        missed = truth - quantiles[:, middle]
+        end = np.where(missed < 0, quantiles[:, 0], quantiles[:, -1]) - quantiles[:, middle]
+        sums["block"].append((calendar.steps(since, time) - 1) // horizon)
         sums["inside"].append((quantiles[:, 0] <= truth) & (truth <= quantiles[:, -1]))
+        sums["distance"].append(
+            np.minimum(np.abs(missed), _FARTHEST * np.abs(end)) / np.maximum(np.abs(end), 1e-300)
+        )
         for name, own in (("loss", quantiles), ("naive", beside.quantiles[known])):
             apart = truth[:, None] - own
             sums[name].append(np.maximum(levels * apart, (levels - 1) * apart).sum(axis=1))
-        sums["missed"].append(one.median[known] - truth)
+        sums["missed"].append(-missed)
         sums["size"].append(np.abs(truth))
     parts = {name: np.concatenate(values) for name, values in sums.items()}
-    block = parts.pop("block").astype(np.int64)
-    count = int(block.max(initial=0)) + 1
-    cells = np.bincount(block, minlength=count).astype(np.float64)[::-1]
-    total = {name: np.bincount(block, own, count)[::-1] for name, own in parts.items()}
+    number, block = np.unique(parts.pop("block"), return_inverse=True)
+    cells = np.bincount(block).astype(np.float64)
+    total = {name: np.bincount(block, own) for name, own in parts.items()}
     with np.errstate(invalid="ignore", divide="ignore"):
         return Blocks(
-            time=np.asarray(calendar.shift(end, -horizon * np.arange(count)))[::-1],
+            time=np.asarray(calendar.shift(since, horizon * (number + 1))),
             cells=cells,
             inside=total["inside"] / cells,
+            distance=total["distance"] / cells,
             loss=total["loss"] / total["naive"],
             bias=total["missed"] / total["size"],
         )

@@ -42,7 +42,7 @@ Refitted = Literal["bands", "experts", "all"]
 
 BEFORE = "before"
 """Name of the model that was updated, beside its update."""
-_NEWEST = 4  # horizons; errors of longer ago say little of today's bands
+_NEWEST = 2  # horizons; errors of longer ago say little of today's bands
 
 
 @dataclass(frozen=True)

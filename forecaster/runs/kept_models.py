@@ -9,7 +9,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,3 +59,5 @@ def kept_models(
         for part in folder.iterdir():
             if part.is_dir():
                 shutil.rmtree(part)
+    with suppress(OSError):  # the lock of another backtest
+        folder.rmdir()

@@ -27,11 +27,9 @@ from forecaster.panel.forecast_rows import OtherForecasts, read_others
 from forecaster.panel.panel import Panel
 from forecaster.runs.console import Screen
 from forecaster.runs.tracking import Point, open_run
-from forecaster.windows.index import even_draw
 
 _MOST = 40  # cutoffs
 _PAST = 20
-_PER_HORIZON = 4
 PAGE = "monitor.html"
 
 
@@ -66,8 +64,8 @@ def run_monitor(
         since = int(cutoffs.min(initial=end))
     else:
         steps = int(calendar.steps(since, end))
-        number = np.arange(0, max(0, steps), max(1, artifact.horizon // _PER_HORIZON))
-        cutoffs = np.asarray(calendar.shift(since, number[even_draw(len(number), _MOST)]))
+        number = np.arange(0, max(0, steps), artifact.horizon)
+        cutoffs = np.asarray(calendar.shift(since, number[-_MOST:]))
     if not len(cutoffs):
         console.print_line(f"no truth has come after {calendar.text(since)}: nothing to judge yet")
         return None

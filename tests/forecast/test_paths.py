@@ -48,7 +48,7 @@ def with_errors(forecast: Forecast, errors: np.ndarray, spacing: int = HORIZON) 
     counts = np.clip(ndtr(errors) * (len(GRID) + 1), 0, len(GRID)).astype(np.uint8)
     series = np.arange(errors.shape[1])
     hashes = pair_hashes(forecast.panel, series)[:, 0]
-    levels = ErrorLevels(counts, hashes, spacing)
+    levels = ErrorLevels(counts, hashes, spacing, hashes)
     return replace(forecast, source=PathSource(levels, forecast.source.ensemble))
 
 
@@ -105,9 +105,10 @@ def test_series_whose_errors_are_opposite_cancel_in_their_sum():
 def test_errors_that_are_not_known_leave_what_all_series_have_in_common():
     forecast = forecast_of(3)
     counts = np.full((20, 3, HORIZON), UNKNOWN, np.uint8)
-    unknown = ErrorLevels(counts, pair_hashes(forecast.panel, np.arange(3))[:, 0], HORIZON)
+    hashes, empty = pair_hashes(forecast.panel, np.arange(3))[:, 0], np.empty(0, np.int64)
+    unknown = ErrorLevels(counts, hashes, HORIZON, hashes)
     assert (unknown.cutoffs, unknown.correlation) == (0, pytest.approx(0.1))
-    none = ErrorLevels(counts[:0, :0], np.empty(0, np.int64), HORIZON)
+    none = ErrorLevels(counts[:0, :0], empty, HORIZON, empty)
     assert none.over_leads[1, 0] == pytest.approx(0.65, rel=1e-4)
     draws = [replace(forecast.source, errors=errors).draw(forecast, 9, 0) for errors in (unknown, none)]
     np.testing.assert_allclose(*draws)
