@@ -25,10 +25,10 @@ def update(
     overwrite: options.Overwrite = False,
     **given: Any,
 ) -> None:
-    """Update a model with the rows that came after its fit; the model itself stays as it is.
+    """Update a model with the rows that came after its fit.
 
     Nothing is chosen again: experts are solved from all rows, what was trained is trained on from where it is, and
-    bands follow the errors of held-out rows.
+    bands follow the errors of held-out rows. The model of before stays as it is.
     """
     loaded = api.load(model)
     if not isinstance(loaded, api.Forecaster):

@@ -1,9 +1,6 @@
 """`forecaster export`, and models:/ addresses where a folder is taken."""
 
-import re
-import shlex
 import shutil
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -38,26 +35,6 @@ def test_a_model_is_registered_and_forecasts_by_its_name(folder, shell, monkeypa
     gone = shell("predict", "models:/plain/2", "plain.csv", "--out", "none.csv")
     assert gone.code == 2 and not (folder / "none.csv").exists()
     assert gone.err == "error: model 'plain' has no version /2; it has @champion, /1, /latest\n"
-
-
-@pytest.mark.slow
-def test_the_recipe_of_every_month_moves_the_champion(folder, shell, monkeypatch):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder}/mlflow.db")
-    page = (Path(__file__).parents[2] / "docs" / "how-to.md").read_text(encoding="utf-8")
-    recipe = re.search(r"^## Retrain every month\n+```\n(.+?)^```$", page, re.MULTILINE | re.DOTALL)
-    fit, export = (shlex.split(line)[1:] for line in recipe[1].splitlines())
-    assert shell("export", "plain_model", "--mlflow", "sales").code == 0
-    client = MlflowClient(tracking_uri=f"sqlite:///{folder}/mlflow.db")
-    small = ["--config", "tiny.yaml", "--horizon", "7"]  # the last --horizon counts
-    for days, month, version in ((110, "may", 2), (120, "june", 3)):
-        tiny.plain(days).write_csv("sales.csv")
-        for words, more in ((fit, small), (export, [])):
-            done = shell(*(word.replace("$MONTH", month) for word in words), *more)
-            assert done.code == 0, done.err
-        assert "by its scores version " in done.err and "fitted to different data" in done.err
-        assert int(client.get_model_version_by_alias("sales", "champion").version) == version
-    assert shell("predict", "models:/sales@champion", "sales.csv", "--out", "july.csv").code == 0
-    assert str(pl.read_csv("july.csv")["cutoff"][0]) == str(tiny.day(119))
 
 
 @pytest.mark.parametrize(

@@ -204,8 +204,8 @@ def test_what_is_no_model_is_refused(tmp_path):
 
 
 def test_a_frozen_encoder_stays_and_the_rest_learns():
-    was = _weights(tiny.model())
-    now = _weights(_fit(tiny.shop(), tiny.model(), freeze_encoder=True, steps=30))
+    was = _weights(_attention_alone())
+    now = _weights(_fit(tiny.shop(), _attention_alone(), freeze_encoder=True, steps=30))
     for name, weight in was.items():
         frozen = (
             name.startswith(("encoder", "about.weight", "experts"))
@@ -219,7 +219,7 @@ def test_a_frozen_encoder_stays_and_the_rest_learns():
 
 
 def test_adapters_leave_an_artifact_of_plain_matrices_that_moved_by_their_rank(tmp_path):
-    old = tiny.model()
+    old = _attention_alone()
     was = {name: weight.clone() for name, weight in _weights(old).items()}
     new = _fit(tiny.shop(), old, adapters=2, steps=30)
     now = _weights(new)

@@ -1,6 +1,8 @@
 """Tracking with real parts: a server over HTTP that dies half-way, pages that are served."""
 
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -8,8 +10,10 @@ import sys
 import time
 import urllib.request
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import numpy as np
+import polars as pl
 import psutil
 import pytest
 from evaluation.browser import opened_browser
@@ -180,3 +184,32 @@ def test_a_browser_without_a_past_reads_the_names_of_the_runs_at_the_printed_pag
         for name in names:
             page.wait(f"document.body.innerText.includes('{name}')")
         assert "Traces\n0" not in page.text()
+
+
+def test_the_recipe_of_a_current_model_moves_the_champion_month_by_month(tmp_path, monkeypatch, shell):
+    page = (Path(__file__).parents[2] / "docs" / "how-to.md").read_text(encoding="utf-8")
+    recipe = re.search(r"^## Keep a model current\n+```\n(.+?)^```$", page, re.MULTILINE | re.DOTALL)
+    lines = [shlex.split(line)[1:] for line in recipe[1].splitlines()]
+    whole, port = tiny.plain(200), free_port()
+    monkeypatch.chdir(tmp_path)
+    with _server(tmp_path, port):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
+        first = fc.fit(
+            whole.filter(pl.col("date") < tiny.day(100)), horizon=7, config=CONFIG, quiet=True
+        )
+        first.export("sales")
+        client = MlflowClient(tracking_uri=f"http://127.0.0.1:{port}")
+        for version, (days, month) in enumerate(((130, "may"), (160, "june"), (190, "july")), start=2):
+            whole.filter(pl.col("date") < tiny.day(days)).write_csv("sales.csv")
+            for words in lines:
+                done = shell(*(word.replace("$MONTH", month) for word in words), "--overwrite")
+                assert done.code == 0, done.err
+            assert int(client.get_model_version_by_alias("sales", "champion").version) == version
+            assert str(pl.read_csv("next.csv")["cutoff"][0]) == str(tiny.day(days - 1))
+            updated = fc.load(f"models/sales_{month}").artifact
+            assert updated.ancestry["until"] == tiny.day(days - 1).isoformat()
+        kinds = client.search_runs(
+            [client.get_experiment_by_name("forecaster").experiment_id], "tags.kind = 'update'"
+        )
+        assert len(kinds) == 3 and all("mlflow.parentRunId" in run.data.tags for run in kinds)
+        assert Path("monitor.html").read_text().startswith("<!doctype html>")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import polars as pl
 import pytest
 import yaml
 from forecast import tiny
@@ -17,6 +18,7 @@ import forecaster as fc
 from forecaster.config import TrackingConfig
 from forecaster.forecast.card import model_card
 from forecaster.forecast.saved_model import save_artifact
+from forecaster.forecast.source import Source
 from forecaster.runs.registry import compare, publish
 
 pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
@@ -92,11 +94,14 @@ def test_scores_of_other_data_windows_levels_or_nan_are_not_compared():
 
 
 def test_a_model_of_other_data_becomes_the_champion_only_as_asked(place, capsys):
-    """Each month has more rows, so the rule never moves the alias."""
+    """Each month has more rows, and no table is given."""
     fitted(5).export("shop", LOCAL)
     march = fitted(5, days=99)
     kept = march.export("shop", LOCAL)
-    reason = "the two were fitted to different data, so their scores cannot be compared"
+    reason = (
+        "the two were fitted to different data, so their scores cannot be compared; --data TABLE (data=) with "
+        "rows that neither has seen compares them"
+    )
     assert not kept.is_champion
     assert kept.sentence == (
         f"shop version 2 is registered, version 1 stays the champion: {reason}; --champion "
@@ -248,3 +253,42 @@ def test_a_fitted_model_exports_itself(place):
     assert published.address == "models:/shop@champion"
     again = fc.load(published.address)
     assert again.predict(tiny.plain()).frame.equals(fitted(5).predict(tiny.plain()).frame)
+
+
+def test_an_update_becomes_the_champion_where_it_is_not_worse_and_knows_a_horizon_more(place):
+    shop = tiny.plain(128)
+    first = fc.fit(shop.filter(pl.col("date") < tiny.day(100)), horizon=7, config=tiny.TINY, quiet=True)
+    first.export("shop", LOCAL)
+    new = first.update(shop, quiet=True)
+    won = new.export("shop", LOCAL)
+    assert won.is_champion and "windows that neither has seen" in won.sentence
+    loss, before = (new.metrics["update"][name] for name in ("loss", "loss_before"))
+    assert f"its loss {loss:.4g} is" in won.sentence and f"champion's {before:.4g}" in won.sentence
+    update = new.metrics["update"] | {"loss": 1.03 * before}
+    worse = replace(new.artifact, metrics=new.metrics | {"update": update})
+    assert compare(worse, first.artifact)[0] is False
+    assert compare(
+        replace(worse, metrics=new.metrics | {"update": update | {"loss": 1.01 * before}}),
+        first.artifact,
+    )[0]
+    few = first.update(shop.filter(pl.col("date") < tiny.day(103)), quiet=True)
+    assert compare(few.artifact, first.artifact) == (
+        False,
+        "the two were fitted to different data, so their scores cannot be compared; "
+        "--data TABLE (data=) with rows that neither has seen compares them",
+    )
+
+
+def test_fits_to_different_rows_are_scored_anew_on_rows_that_neither_has_seen(place):
+    shop = tiny.plain(128)
+    old, new = (
+        fc.fit(shop.filter(pl.col("date") < tiny.day(days)), horizon=7, config=config, quiet=True)
+        for days, config in ((90, tiny.NETWORK), (100, tiny.TINY))
+    )
+    old.export("shop", LOCAL)
+    assert not new.export("shop", LOCAL).is_champion
+    won = new.export("shop", LOCAL, data=shop)
+    # 28 later days have 22 cutoffs of a week, of which the newest 21 count, in three stores.
+    assert won.is_champion and "on 63 windows that neither has seen" in won.sentence
+    late = shop.filter(pl.col("date") < tiny.day(105))
+    assert "has no 7 steps after 2024-04-09" in compare(new.artifact, old.artifact, Source(late))[1]
