@@ -12,10 +12,10 @@ _NAMED = 3  # series
 _MOST_SERIES = 1000
 _SIDE = 4  # values on each side of a step at least, of a table without a season
 _JUMP = 2.0  # times the largest step of before
-_SCATTER = 2.5  # times that of before, or one over it
+_SCATTER = 2.0  # times that of before
 _GAPS = 0.1  # more of the cells than in any span before
 _OUTSIDE = 0.05  # of the new cells of a covariate
-_FEWEST = 8  # values of a span whose scatter is measured
+_FEWEST = 20  # values of a span whose scatter is measured
 
 
 def drifts(panel: Panel, since: int, steps: int) -> list[Finding]:
@@ -81,7 +81,12 @@ def _sides(values: Floats, width: int) -> tuple[Floats, Floats]:
 
 def _scatter_and_gaps(panel: Panel, since: int, steps: int) -> list[Finding | None]:
     """Scatter of the newest steps beside that of all before; missing cells beside the worst span before."""
-    season, scatters, gaps = panel.calendar.season_length, list[str](), list[str]()
+    season, scatters, gaps, ratios = (
+        panel.calendar.season_length,
+        list[str](),
+        list[str](),
+        list[Floats](),
+    )
     for number, begin, end in _spans(panel):
         first = max(int(panel.rows_until(since, np.array([number]))[0]), end - steps)
         if first >= end or first - begin < 2 * steps + season:
@@ -89,16 +94,22 @@ def _scatter_and_gaps(panel: Panel, since: int, steps: int) -> list[Finding | No
         for channel in range(panel.n_channels):
             values, name = panel.values[begin:end, channel], _name(panel, number, channel)
             moves = np.abs(values[season:] - values[:-season])
-            new, old = moves[first - begin - season :], moves[: first - begin - season]
-            scatter, usual = _middle(new), _middle(old)
-            if usual > 0 and not 1 / _SCATTER < scatter / usual < _SCATTER:
-                scatters.append(f"the scatter of {name} is {scatter / usual:.2g} times that of before")
+            # Of new rows with new ones a season before: a level shift is no scatter.
+            new, old = moves[first - begin :], moves[: first - begin - season]
+            usual = _middle(old, 1)
+            if usual > 0:
+                ratios.append(new / usual)
+                if _middle(ratios[-1], _FEWEST) > _SCATTER:
+                    ratio = _middle(ratios[-1], _FEWEST)
+                    scatters.append(f"the scatter of {name} is {ratio:.2g} times that of before")
             missing = np.isnan(values)
             before = missing[: first - begin]
             spans = before[len(before) % steps :].reshape(-1, steps).mean(axis=1)
             share = float(missing[first - begin :].mean())
             if share > spans.max() + _GAPS:
                 gaps.append(f"{100 * share:.0f} % of the cells of {name} are missing")
+    if ratios and not scatters and (ratio := _middle(np.concatenate(ratios), _FEWEST)) > _SCATTER:
+        scatters = [f"the scatter is {ratio:.2g} times that of before"]
     return [
         _warning("scatter", scatters[:_NAMED], len(scatters), "series with another scatter"),
         _warning("gaps", gaps[:_NAMED], len(gaps), "series with more gaps"),
@@ -140,10 +151,10 @@ def _spans(panel: Panel) -> list[tuple[int, int, int]]:
     return [(number, begin, end) for number, (begin, end) in enumerate(rows) if end > begin]
 
 
-def _middle(moves: Floats) -> float:
-    """The median distance of a season; NaN of too few."""
-    moves = moves[~np.isnan(moves)]
-    return float(np.median(moves)) if len(moves) >= _FEWEST else np.nan
+def _middle(values: Floats, least: int) -> float:
+    """The median of at least so many values; else NaN."""
+    values = values[~np.isnan(values)]
+    return float(np.median(values)) if len(values) >= least else np.nan
 
 
 def _name(panel: Panel, number: int, channel: int) -> str:

@@ -82,6 +82,9 @@ class Monitor(Backtest):
     drifts: tuple[Finding, ...] = field(default=())
     """How the new rows differ from those before."""
 
+    def __repr__(self) -> str:
+        return f"Monitor({self.verdict_in_use})"
+
     @cached_property
     def blocks(self) -> Blocks:
         """The new forecasts, the newest block last."""
@@ -175,18 +178,25 @@ class Monitor(Backtest):
         return (*self.judgements, *self.drifts)
 
     @property
-    def sentence(self) -> str:
-        """Whether the model is as it was, and why not, in words."""
-        bad = [one for one in self.judgements if one.severity != "note"]
-        every, differs = range(len(self.blocks.time)), "; ".join(one.text for one in self.drifts)
+    def verdict_in_use(self) -> str:
+        """Whether the model is as it was, in words."""
+        bad = [one.text for one in self.judgements if one.severity != "note"]
         if bad:
-            said = "; ".join(one.text for one in bad)
-            return f"{said}{': ' * bool(differs)}{differs}; {bad[0].advice}"
+            return "; ".join(bad)
+        every = range(len(self.blocks.time))
         held = 100 * _mean(self.blocks.inside, self.blocks.cells, every)
-        said = (
+        return (
             f"nothing has broken down: the {self.band:g} % band holds {held:.0f} % {self._span(every)}"
         )
-        return f"{said}{'; but ' * bool(differs)}{differs}"
+
+    @property
+    def sentence(self) -> str:
+        """Whether the model is as it was, how the new rows differ, and what to do."""
+        differs = "; ".join(one.text for one in self.drifts)
+        bad = [one for one in self.judgements if one.severity != "note"]
+        if not bad:
+            return f"{self.verdict_in_use}{'; but ' * bool(differs)}{differs}"
+        return f"{self.verdict_in_use}{': ' * bool(differs)}{differs}; {bad[0].advice}"
 
     @typed
     def report(self, path: str | Path) -> None:

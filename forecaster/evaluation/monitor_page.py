@@ -40,7 +40,7 @@ def monitor_page(monitor: Monitor) -> str:
         [escape(name), *(_score(column, scores[column]) for column in names)]
         for name, scores in monitor.scores.items()
     ]
-    items = "".join(f"<li>{escape(one.text)}</li>" for one in monitor.findings)
+    items = "".join(f"<li>{escape(one.text)}</li>" for one in monitor.drifts)
     found = (
         f"<ul>{items}</ul>" if items else "<p>Nothing in the new rows differs from those before.</p>"
     )
@@ -49,9 +49,9 @@ def monitor_page(monitor: Monitor) -> str:
         title,
         f"<header><h1>{escape(title)}</h1><p>forecasts after {escape(since)}, beside the truth</p></header>"
         f'<section id="verdict" class="{kind}"><h2><span aria-hidden="true">{sign}</span> {what}</h2>'
-        f"<p>{escape(monitor.sentence)}</p></section>"
+        f"<p>{escape(monitor.verdict_in_use)}.</p></section>"
         f"<main><section><h2>By time</h2>{picture(plot_monitor(monitor), label)}</section>"
-        f"<section><h2>What differs</h2>{found}</section>"
+        f"<section><h2>How the new rows differ</h2>{found}</section>"
         f"<section><h2>Scores of the new rows</h2>"
         f"{html_table(['model', *names], rows, 'Scores by model')}</section></main>",
     )

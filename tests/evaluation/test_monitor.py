@@ -52,7 +52,7 @@ def test_an_untouched_model_is_not_broken():
     ("change", "words"),
     [
         ("level", "the level of s0 rose from"),
-        ("scatter", "the scatter of s0 is"),
+        ("scatter", "the scatter is"),
         ("week", "of seasonal naive's from 2024-07-19 to"),
     ],
 )
