@@ -11,6 +11,11 @@ The scale of MASE and SQL is the 24-hour seasonal error of all history before ea
 errors of seasonal naive (--naive-sql for other markets; ours where there is none). Intervals hold 95 %
 of the scores of windows drawn anew in blocks. `--validation 4`: the four spans of 480 hours before the
 test span, each with a fit of its own; of the test span no row is read.
+
+    python benchmarks/epf.py --two-years EPF-DE.csv EPF-NP.csv [--published EPF-DE-published.csv …] \\
+        [--update-every 28d] [--earlier] [--no-fit] [--keep FOLDER]
+
+prints what `epf_two_years` says; the price is then the last column.
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ import accuracy_report as report
 import numpy as np
 from accuracy import NAIVE, Floats, Found, Rows, compare, last_windows, value
 from accuracy_report import Row
+from epf_two_years import two_years
 
 from forecaster.config import Config
 from forecaster.errors import ConfigError, DataError
@@ -48,12 +54,26 @@ PUBLISHED = {
 
 def main() -> None:
     parser = report.flags("MASE and SQL on electricity prices", "benchmarks/epf.yaml")
-    parser.add_argument("paths", type=Path, nargs="+", help="tables of hours, one market each")
+    parser.add_argument("paths", type=Path, nargs="*", help="tables of hours, one market each")
+    parser.add_argument(
+        "--two-years", type=Path, nargs="+", default=[], metavar="PATH", help="728 days"
+    )
+    parser.add_argument(
+        "--published", type=Path, nargs="+", default=[], metavar="PATH", help="of these"
+    )
+    parser.add_argument("--update-every", default="28d", help="time between updates; 28d")
+    parser.add_argument("--earlier", action="store_true", help="the 364 days before")
+    parser.add_argument("--no-fit", action="store_true", help="published and naive forecasts alone")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="of models made so far")
     parser.add_argument("--target", default="OT", help="column of prices; OT")
     parser.add_argument("--windows", type=int, default=WINDOWS, metavar="N", help="of a span; 20")
     parser.add_argument("--naive-sql", action="append", default=[], metavar="MARKET=SQL")
     given, began = parser.parse_args(), time.monotonic()
     config, found = report.settled(given), Found()
+    if given.two_years:
+        how = (given.update_every, given.earlier, not given.no_fit, given.keep)
+        print(two_years(given.two_years, given.published, config, *how))
+        return
     published = NAIVE_SQL | dict(map(_assigned, given.naive_sql))
     panels = {path.stem: opened(path, config, given.target) for path in given.paths}
     for dataset, panel in panels.items():

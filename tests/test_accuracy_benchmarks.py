@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import accuracy
 import accuracy_report as report
 import epf
+import epf_two_years
 import ett
 import m4
 import panels
@@ -204,6 +205,26 @@ def test_epf_prints_a_table_and_writes_rows(tmp_path, monkeypatch, capsys):
     said = capsys.readouterr()
     assert "| seasonal_naive |" in said.out and "PatchTST, from scratch | .573 (.460) | – |" in said.out
     assert f"EPF-DE.csv {paths[1]}" in said.out and "seed 1 · 20 windows" in said.err
+
+
+def test_two_years_of_prices_are_scored_beside_published_forecasts(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(epf_two_years, "DAYS", 14)
+    path = _write(tmp_path / "EPF-DE.csv", 60 * 24, ("load", "OT"))
+    price = pl.read_csv(path)["OT"].to_numpy()
+    near = price[-14 * 24 :] + np.random.default_rng(1).normal(size=14 * 24) / 10
+    table = pl.DataFrame({"date": _clock(14 * 24), "ensemble": near})
+    table.write_csv(tmp_path / "published.csv")
+    beside = ("--published", tmp_path / "published.csv")
+    _run(epf, monkeypatch, "--two-years", path, *beside, "--update-every", "7d")
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    mae = {name.strip("| "): float(cell.split()[0]) for name, cell, *_ in rows[2:]}
+    week = price[-14 * 24 - 168 : -168]
+    assert mae["same hour a week before"] == pytest.approx(
+        np.abs(week - price[-14 * 24 :]).mean(), abs=1e-3
+    )
+    assert mae["ensemble"] == pytest.approx(np.abs(near - price[-14 * 24 :]).mean(), abs=1e-3)
+    assert 0.5 < mae["forecaster"] < 5
+    assert epf_two_years.chance_of_less(np.array([1.0, 2, 1, 2]), np.array([3.0, 2.5, 3, 4])) < 0.001
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ OF_PEERS = {
     "peer_windows": "peers",
 }
 """Programs that a script runs in an environment with another package, and that script."""
-IMPORTED = ("accuracy", "accuracy_report", "known_tables", "planted", "stored_rows")
+IMPORTED = ("accuracy", "accuracy_report", "epf_two_years", "known_tables", "planted", "stored_rows")
 """Modules that scripts import; they are no scripts."""
 
 TINY = {"width": 8, "heads": 2, "encoder_layers": 1, "context_length": 48, "patch": 24, "experts": []}
@@ -86,6 +86,20 @@ def market(folder: Path) -> None:
 
 def ett_table(folder: Path) -> None:
     hours(folder / "made.csv", 14_400)
+
+
+def days(folder: Path) -> None:
+    """Writes a table of gift.py: two series of days with a week."""
+    (folder / "gift").mkdir()
+    random, number = np.random.default_rng(0), np.arange(500)
+    week = 20 + 5 * np.sin(number * 2 * np.pi / 7)
+    stamps = [datetime(2020, 1, 1) + timedelta(days=int(one)) for one in number]
+    frame = pl.DataFrame(
+        {"ds": stamps, "a": week + random.normal(size=500), "b": week + random.normal(size=500)}
+    )
+    frame.write_parquet(folder / "gift" / "made_D.parquet")
+    rows = "config,file,horizon,windows,season\nus_births/D/short,made_D.parquet,7,2,1\n"
+    (folder / "gift" / "list.csv").write_text(rows)
 
 
 def quarters(folder: Path) -> None:
@@ -235,6 +249,18 @@ RUNS = (
         "known",
         "--seeds 1 --only level",
         [r"case +regret +first +all +last +total +mean\n", r"level( +\d\.\d\d){6}", r"above 1\.12: [01] of 1"],
+    ),
+    Run(
+        "monitoring",
+        "--root {folder}/gift --spans 1 --set fit.steps=1",
+        [r"us_births/D/short +0 +level found", r"false alarms: 0% of 1", r"band after recalibration: \d\d"],
+        days,
+    ),
+    Run(
+        "updates",
+        "--root {folder}/gift --only us_births/D/short --set fit.steps=1",
+        [r"us_births/D/short +[01]\.\d{3} +[01]\.\d{3} +\d\.\d\d", "geometric means"],
+        days,
     ),
     Run(
         "relations",
