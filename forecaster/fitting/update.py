@@ -78,6 +78,7 @@ def new_rows(artifact: Artifact, panel: Panel) -> NewRows:
     Raises:
         DataError: the table ends before the model does, or does not reach back far enough.
     """
+    check_dated(panel)
     since, until, calendar = artifact.trained_until, panel.last_time(), panel.calendar
     if until < since:
         raise DataError(
@@ -94,6 +95,15 @@ def new_rows(artifact: Artifact, panel: Panel) -> NewRows:
             f"(a context and a horizon), found {known:,}: give more of the history"
         )
     return NewRows(since, until, int(calendar.steps(since, until)), changed, compared)
+
+
+def check_dated(panel: Panel) -> None:
+    """Raises DataError where rows have no times, and so no row is known to be new."""
+    if panel.schema.time is None:
+        raise DataError(
+            f"{panel.name}: expected rows with times; rows without are numbered from the end of each table, so it "
+            "cannot be known which are new: add a column of times and fit again"
+        )
 
 
 def updated(artifact: Artifact, panel: Panel, refit: Refitted, context: TrainingContext) -> Artifact:
@@ -113,6 +123,7 @@ def updated(artifact: Artifact, panel: Panel, refit: Refitted, context: Training
     judged: dict[str, Any] = {}
     if artifact.metrics.get("expert_weights") == {}:
         new = replace(unfitted(panel, artifact.requested), metrics=artifact.metrics)
+        new = replace(new, errors=measured_errors(new, panel))
     elif refit == "bands" or (refit == "experts" and not artifact.plan.model.pool.experts):
         new, judged = _with_moved_bands(artifact, panel, found.since)
     else:
@@ -122,7 +133,6 @@ def updated(artifact: Artifact, panel: Panel, refit: Refitted, context: Training
     today = datetime.now(UTC).date().isoformat()
     return replace(
         new,
-        plan=artifact.plan,
         trained_until=found.until,
         data=panel.name,
         fingerprint=panel.until(found.until).fingerprint(),
@@ -188,7 +198,8 @@ def _with_new_experts(
         plan = plan.with_fit(steps=0, by_evidence=False)
     judge = _Judge(artifact, context.reporter)
     context = replace(context, reporter=judge, tunes=tunes)
-    return fit_panel(panel, plan, split_panel(panel, plan), context, artifact), judge.found
+    new = fit_panel(panel, plan, split_panel(panel, plan), context, artifact)
+    return replace(new, plan=artifact.plan), judge.found
 
 
 class _Judge(Reporter):

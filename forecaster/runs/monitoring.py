@@ -18,6 +18,7 @@ from forecaster.evaluation.monitor import NEWEST, Blocks, Monitor
 from forecaster.evaluation.monitor_page import monitor_page
 from forecaster.evaluation.others import placed
 from forecaster.fitting.no_fit import baseline_models, unfitted
+from forecaster.fitting.update import check_dated
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.error_levels import earlier_cutoffs
 from forecaster.forecast.forecast import Forecast
@@ -52,9 +53,10 @@ def run_monitor(
         name: of the run; None = after the table.
 
     Raises:
-        DataError: forecasts do not fit the table.
+        DataError: rows have no times, or forecasts do not fit the table.
         ConfigError: they reach further than the model does.
     """
+    check_dated(panel)
     given = [read_others(one, panel) for one in files]
     _check_given(given, artifact.horizon)
     since, end, calendar = artifact.trained_until, panel.last_time(), panel.calendar

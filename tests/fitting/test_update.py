@@ -15,6 +15,7 @@ from forecast import tiny
 import forecaster as fc
 from forecaster.errors import ConfigError, DataError
 from forecaster.fitting.fit import fit_panel
+from forecaster.fitting.no_fit import unfitted
 from forecaster.forecast import calibrate
 from forecaster.forecast.calibrate import CalibrationSet, adapted
 from forecaster.forecast.saved_model import save_artifact
@@ -110,6 +111,22 @@ def test_the_verb_writes_the_model_of_python(shell, tmp_path):
 def test_a_table_that_is_not_that_of_the_model_is_refused(table, words):
     with pytest.raises((DataError, ConfigError), match=words):
         model().update(table, quiet=True)
+
+
+def test_rows_without_times_are_refused():
+    rows = shop().drop("date", "city")
+    numbered = fc.fit(rows, horizon=7, time="row", config=tiny.NETWORK, quiet=True)
+    for call in (numbered.update, numbered.monitor):
+        with pytest.raises(DataError, match="cannot be known which are new"):
+            call(rows, quiet=True)
+
+
+def test_a_model_that_nothing_was_fitted_to_is_made_of_all_rows():
+    config = fc.Config().replaced(horizon=7)
+    panel = model().open(shop(100))
+    kept = fc.Forecaster(unfitted(panel, config))
+    new = kept.update(shop(), quiet=True)
+    assert tiny.bits(new.predict(shop()).quantiles) == tiny.bits(fc.predict(shop(), 7).quantiles)
 
 
 def test_revised_rows_are_counted(capsys):
