@@ -50,7 +50,7 @@ _FEWEST = 5  # blocks that say what is usual
 _ALARMS = 0.005  # of untouched models, by each judgement
 _WORSE = 1.25  # times the usual loss over that of seasonal naive
 _LEAST_SPREAD = 0.03
-_BIAS = 0.05  # of the truth
+_BIAS, _STRONG = 0.05, 3.0  # of the truth, and of the standard deviation of usual biases
 _FARTHEST = 3.0  # distances of a band's end that a miss counts as at most
 
 
@@ -125,7 +125,8 @@ class Monitor(Backtest):
             text = "too few forecasts before these to tell what is usual"
             return (Finding("note", "usual", text, f"at least {_FEWEST} horizons are needed"),)
         found = list[Finding]()
-        held, before = float(np.nanmean(usual.inside)), float(np.nanmean(usual.loss))
+        every = range(len(usual.time))
+        held, before = (_mean(part, usual.cells, every) for part in (usual.inside, usual.loss))
         newest = range(max(0, len(new.time) - NEWEST), len(new.time))
         # Each of the newest blocks, and all together.
         spans = [*([place] for place in newest), *([[*newest]] if len(newest) > 1 else [])]
@@ -135,7 +136,7 @@ class Monitor(Backtest):
             for span in spans
             if off_band(self.band / 100, *2 * [_mean(new.inside, new.cells, span)]) == "narrow"
             and (
-                _far(np.log(new.distance), np.log(usual.distance), cells, span)
+                _far(_log(new.distance), _log(usual.distance), cells, span)
                 or _far(-new.inside, -usual.inside, cells, span)
             )
         ]
@@ -143,7 +144,7 @@ class Monitor(Backtest):
             span
             for span in spans
             if _mean(new.loss, new.cells, span) > _WORSE * before
-            and _far(np.log(new.loss), np.log(usual.loss), cells, span)
+            and _far(_log(new.loss), _log(usual.loss), cells, span)
         ]
         if narrow:
             span, share = self._span(narrow[-1]), 100 * _mean(new.inside, new.cells, narrow[-1])
@@ -154,7 +155,8 @@ class Monitor(Backtest):
             said = f"its loss was {loss:.2f} of seasonal naive's {span}, {before:.2f} before"
             found.append(Finding("error", "skill", said, "update the model, or fit it again"))
         bias = _mean(new.bias, new.cells, newest)
-        if abs(bias) > max(_BIAS, 3 * float(np.nanstd(usual.bias))):
+        usual_bias = usual.bias[np.isfinite(usual.bias)]
+        if len(usual_bias) and abs(bias) > max(_BIAS, _STRONG * float(usual_bias.std())):
             way = "high" if bias > 0 else "low"
             said = f"forecasts were too {way} by {100 * abs(bias):.0f} % {self._span(newest)}"
             found.append(Finding("warning", "bias", said, "update the model"))
@@ -222,6 +224,11 @@ def _mean(values: Floats, cells: Floats, places: Sequence[int]) -> float:
     some, weights = values[list(places)], cells[list(places)]
     known = np.isfinite(some) & (weights > 0)
     return float(np.average(some[known], weights=weights[known])) if known.any() else np.nan
+
+
+def _log(values: Floats) -> Floats:
+    """Logarithms, NaN of 0."""
+    return np.log(np.where(values > 0, values, np.nan))
 
 
 def _far(new: Floats, usual: Floats, cells: Floats, places: Sequence[int]) -> bool:

@@ -144,3 +144,13 @@ def test_covariates_out_of_range_and_gaps_are_named():
     )
     texts = {one.rule: one.text for one in drifts(tiny.model().open(middle), since, 10)}
     assert "60 % of the cells of b are missing" in texts["gaps"]
+
+
+@pytest.mark.parametrize("value", [0.0, 5.0])
+def test_a_series_that_never_changes_is_not_broken_and_one_that_begins_to_is(value):
+    days = [tiny.day(number) for number in range(228)]
+    flat = pl.DataFrame({"date": days, "y": [value] * 228})
+    start = fc.fit(flat.head(200), horizon=7, config=tiny.TINY, quiet=True)
+    assert not start.monitor(flat, quiet=True).broken
+    moved = flat.with_columns(y=pl.when(pl.col("date") >= tiny.day(200)).then(value + 4).otherwise("y"))
+    assert start.monitor(moved, quiet=True).broken
