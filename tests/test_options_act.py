@@ -455,6 +455,13 @@ def _refit(**options: Any) -> list[int]:
     return [one.artifact.trained_until for one in scores.forecasts]
 
 
+def _updated(**options: Any) -> list[int]:
+    """The last time that the models of four cutoffs have seen."""
+    tiny_fit = {"config": tiny.TINY, "fit": True, "tracking": False}
+    scores = _score(windows=4, **tiny_fit, **options)
+    return [one.artifact.trained_until for one in scores.forecasts]
+
+
 def _columns(**options: Any) -> list[str]:
     return _score(**options).frame.columns
 
@@ -491,6 +498,8 @@ BACKTEST: dict[str, Callable[..., bool]] = {
     "fit": lambda: _refit() != [one.artifact.trained_until for one in _score().forecasts],
     "levels": lambda: {"lo-60", "hi-60"} <= {*_columns(levels=60)},
     "quantiles": lambda: "q0.05" in _columns(quantiles=0.05),
+    "update_every": lambda: _updated(update_every=3) != _updated(),
+    "keep": lambda reached, tmp_path: _pipeline(reached, keep=tmp_path)[11] == tmp_path,
     "quiet": lambda capsys: _prints(_score, capsys),
     "tracking": lambda reached: (
         not _pipeline(reached, tracking=False)[0].tracking.enabled
