@@ -7,8 +7,9 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from functools import cache, wraps
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jaxtyping
 import numpy as np
@@ -36,11 +37,39 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Processes that this one starts read it.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# Test files and the package are compiled once, not by each process of each run.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # Before anything imports the model: every axis name in its signatures holds, or a test fails. Checked
 # where `pytest_runtest_setup` says so: a fit takes half as long again with it.
 jaxtyping.install_import_hook("forecaster.model", "beartype.beartype")
+_check_shapes = jaxtyping.jaxtyped
+
+
+def _check_shapes_where_asked(*, typechecker: object) -> Callable[[Any], Any]:
+    """Functions within functions are made anew by each call: without checks they are left as they are."""
+
+    def decorate(made: Any) -> Any:
+        inner = "<locals>" in made.__qualname__
+        return (
+            made
+            if inner and jaxtyping.config.jaxtyping_disable
+            else _check_shapes(made, typechecker=typechecker)
+        )
+
+    return decorate
+
+
+jaxtyping.jaxtyped = _check_shapes_where_asked
 # On tensors this small a second thread costs more than it gives.
 torch.set_num_threads(1)
+
+from forecaster.fitting import versions  # noqa: E402
+
+# No package is installed and no commit made while tests run: asked once, before others import what asks.
+_versions = cache(versions.versions)
+versions.versions = wraps(versions.versions)(lambda: dict(_versions()))
 
 from forecaster.cli import main  # noqa: E402
 from forecaster.config import Config, DataConfig, ExpertPlan, Plan  # noqa: E402
