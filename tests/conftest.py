@@ -1,5 +1,6 @@
 """What all tests share: shapes are checked while they run, and small panels are one call away."""
 
+import gc
 import io
 import os
 import signal
@@ -197,6 +198,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     tuning._ROWS = ALL_ROWS if is_slow else FEW_ROWS
     cold_bands._WINDOWS = ALL_WINDOWS if is_slow else FEW_WINDOWS
     error_levels.CUTOFFS = ALL_CUTOFFS if is_slow else FEW_CUTOFFS
+
+
+def pytest_collection_finish() -> None:
+    """What is imported stays: no collection of garbage looks at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

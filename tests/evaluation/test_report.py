@@ -34,7 +34,7 @@ def _plain():
 @cache
 def _with_context():
     finding = Finding("warning", "gaps", "3 <i>steps</i> are missing", "fill & see", "s<1>", "row 7", 3)
-    artifact = tiny.plain_model().artifact
+    artifact = tiny.network_model().artifact
     origin = ReportContext(artifact, "forecaster backtest MODEL DATA", "f00d", (finding,))
     return replace(_plain(), report_context=origin)
 
@@ -354,7 +354,7 @@ def test_ten_thousand_series_give_a_small_page():
 
 def test_the_config_and_the_environment_show_how_to_repeat_it():
     read = Read(_page())
-    artifact = tiny.plain_model().artifact
+    artifact = tiny.network_model().artifact
     assert f"horizon: {artifact.horizon}" in read.sections["config"]
     assert "context_length: 28" in read.sections["config"]
     for said in ("forecaster backtest MODEL DATA", "f00d", artifact.fingerprint, "Python", "torch"):
@@ -371,7 +371,7 @@ def test_a_report_is_written_whole_and_under_the_name_of_a_page(tmp_path):
 
 
 def test_a_backtest_of_a_model_has_its_context():
-    found = tiny.plain_model().backtest(tiny.plain(), windows=2, stride=3, series="store", quiet=True)
+    found = tiny.network_model().backtest(tiny.plain(), windows=2, stride=3, series="store", quiet=True)
     read = Read(render_report(found))
     assert list(read.sections) == WITH_CONTEXT
     call = "model.backtest(data, windows=2, refit='once', stride=3, series='store')"
