@@ -167,7 +167,7 @@ def test_a_level_that_is_no_percentage_is_refused(level):
 
 
 def test_a_model_of_the_median_alone_has_the_band_of_its_errors():
-    config = tiny.TINY | {"model": {**tiny.TINY["model"], "quantile_levels": [0.5]}}
+    config = tiny.config_with(quantile_levels=[0.5], experts=["seasonal_mean"])
     model = fc.fit(tiny.plain(), horizon=3, config=config, quiet=True)
     anomalies = model.detect(tiny.plain(), level=90)
     low, median, high = np.moveaxis(anomalies.band, -1, 0)

@@ -127,6 +127,6 @@ def test_a_served_model_takes_the_long_table_and_onnx_the_channels(tmp_path, unc
 
 def test_a_series_that_begins_late_is_a_channel_like_any_other():
     table = tiny.shop(200).filter((pl.col("store") != "c") | (pl.col("date") >= tiny.day(140)))
-    options = {"horizon": tiny.HORIZON, "config": tiny.TINY, "quiet": True, "layout": "wide"}
+    options = {"horizon": tiny.HORIZON, "config": tiny.ONE, "quiet": True, "layout": "wide"}
     rows = fc.fit(table, **options).predict(table).frame
     assert rows["status"].unique().to_list() == ["ok"] and len(rows) == 3 * tiny.HORIZON
