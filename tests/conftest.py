@@ -74,10 +74,12 @@ versions.versions = wraps(versions.versions)(lambda: dict(_versions()))
 
 from forecaster.cli import main  # noqa: E402
 from forecaster.config import Config, DataConfig, ExpertPlan, Plan  # noqa: E402
+from forecaster.evaluation.report import render_report  # noqa: E402
 from forecaster.fitting.experts import cold_bands, tuning  # noqa: E402
 from forecaster.forecast import error_levels, paths  # noqa: E402
 from forecaster.panel.build import open_panel  # noqa: E402
 from forecaster.panel.panel import Panel  # noqa: E402
+from forecaster.runs import pipeline  # noqa: E402
 
 
 def _make_panel(
@@ -309,13 +311,23 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are saved without being drawn: drawing takes most of the time of a small fit."""
 
-    def save(figure: Figure, target: object, **options: object) -> None:
+    def save(figure: Figure | None, target: object, **options: object) -> None:
         if isinstance(target, io.StringIO):
             target.write("<svg ></svg>")
         else:
             Path(str(target)).write_bytes(b"\x89PNG\r\n")
 
     monkeypatch.setattr(Figure, "savefig", save)
+    # Most of it is the making of axes: those of what a fit or a recorded backtest leaves behind are not made.
+    monkeypatch.setattr(pipeline, "_draw_losses", lambda artifact, path: save(None, path))
+    monkeypatch.setattr(pipeline, "_draw_forecast", lambda artifact, panel, path: save(None, path))
+    monkeypatch.setattr(pipeline, "render_report", lambda backtest: "<!doctype html>\n")
+
+
+@pytest.fixture
+def paged(undrawn: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages are made all the same, of figures that are not drawn."""
+    monkeypatch.setattr(pipeline, "render_report", render_report)
 
 
 class Answer(NamedTuple):

@@ -303,8 +303,9 @@ def test_a_run_continues_where_it_was_interrupted_and_keeps_its_points(place):
     ]
 
 
+@pytest.mark.usefixtures("paged")
 def test_a_backtest_is_a_run_with_scores_dataset_and_picture(place, capsys):
-    model = fc.Forecaster(tiny.plain_model().artifact)
+    model = fc.Forecaster(tiny.network_model().artifact)
     backtest = model.backtest(tiny.plain(), windows=1)
     client, (run,) = _runs(place)
     assert run.info.status == "FINISHED" and run.info.run_name.startswith("backtest ")
