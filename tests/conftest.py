@@ -3,6 +3,7 @@
 import gc
 import io
 import os
+import shutil
 import signal
 import sys
 import warnings
@@ -17,6 +18,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from filelock import FileLock
 from hypothesis import HealthCheck, settings
 from matplotlib.figure import Figure
 
@@ -295,15 +297,21 @@ def _alike_everywhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 
 
 @pytest.fixture(scope="session")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def empty_store(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     """The file of an SQLite store of MLflow without runs, built once and copied: building one takes seconds."""
     from mlflow.tracking import MlflowClient
 
-    path = tmp_path_factory.mktemp("store") / "mlflow.db"
-    # MLflow's own tables: the test that meets them first is not at fault.
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The ``noload`` loader strategy is deprecated")
-        MlflowClient(tracking_uri=f"sqlite:///{path}").search_experiments()
+    # Workers of one run have folders side by side.
+    base = tmp_path_factory.getbasetemp()
+    path = (base if worker_id == "master" else base.parent) / "mlflow.db"
+    with FileLock(path.with_suffix(".lock")):
+        if not path.exists():
+            made = base / "made.db"
+            # MLflow's own tables: the test that meets them first is not at fault.
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "The ``noload`` loader strategy is deprecated")
+                MlflowClient(tracking_uri=f"sqlite:///{made}").search_experiments()
+            shutil.copy(made, path)
     return path
 
 

@@ -171,7 +171,9 @@ def test_a_config_is_a_mapping_a_config_or_a_file(tmp_path):
     whole = Config(**tiny.NETWORK).replaced(horizon=7, data={"known": ["price"]})
     for config in (tiny.NETWORK, Config(**tiny.NETWORK), path, str(path)):
         assert config_from(config, 7, {"known": "price"}) == whole
-    assert _weights(fc.fit(tiny.shop(), config=whole, quiet=True)) == _weights(tiny.known_network_model())
+    assert _weights(fc.fit(tiny.shop(), config=whole, quiet=True)) == _weights(
+        tiny.known_network_model()
+    )
 
 
 def test_the_resolved_config_gives_the_same_model_again(tmp_path):

@@ -219,7 +219,8 @@ def test_scoring_without_a_name_or_in_vain_is_refused():
 
 @pytest.mark.parametrize(("refit", "fits"), [("once", 1), (2, 2), (3, 1), ("each", 3)])
 def test_a_model_is_fitted_again_every_so_many_windows(refit, fits, capsys):
-    backtest = fc.backtest(tiny.plain(), 7, windows=3, refit=refit, tracking=False, experts="naive")
+    settings = {"experts": "naive", "config": {"fit": {"validation": None}}, "tracking": False}
+    backtest = fc.backtest(tiny.plain(), 7, windows=3, refit=refit, **settings)
     lines = [line for line in capsys.readouterr().out.splitlines() if "weights fitted until" in line]
     assert len(lines) == fits and len(backtest.forecasts) == 3
     if refit == 2:

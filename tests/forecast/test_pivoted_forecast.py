@@ -66,7 +66,7 @@ def test_frames_come_back_in_the_callers_kind_and_a_saved_model_gives_the_same(t
     table.write_csv(tmp_path / "sales.csv")
     prices.write_csv(tmp_path / "prices.csv")
     out = tmp_path / "out.csv"
-    model.predict_to(out, tmp_path / "sales.csv", future=tmp_path / "prices.csv", devices=2)
+    model.predict_to(out, tmp_path / "sales.csv", future=tmp_path / "prices.csv")
     assert pl.read_csv(out)["store"].to_list() == forecast.frame["store"].to_list()
     both = pl.concat([table, prices], how="diagonal")
     assert len(forecast.plot().axes) == 4 and "· 10" in repr(model.explain(both, channel="10"))
