@@ -184,8 +184,8 @@ CHECKED_SLOW = ("fitting", "test_configs.py", "test_classes.py", "test_sweeps.py
 # What takes most of a small fit, and what fast tests have instead: fewer steps and rows of attention over experts,
 # fewer windows for the bands of cold series, and the fewest earlier cutoffs of which no status speaks.
 ALL_STEPS, FEW_STEPS = tuning.STEPS, 3
-ALL_ROWS, FEW_ROWS = tuning._ROWS, 256
-ALL_WINDOWS, FEW_WINDOWS = cold_bands._WINDOWS, 40
+ALL_ROWS, FEW_ROWS = tuning._ROWS, 64
+ALL_WINDOWS, FEW_WINDOWS = cold_bands._WINDOWS, 20
 ALL_CUTOFFS, FEW_CUTOFFS = error_levels.CUTOFFS, paths.FEWEST
 
 

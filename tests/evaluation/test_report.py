@@ -190,6 +190,7 @@ def test_best_and_worst_are_those_of_the_scores_by_series():
     assert "Worst" in read.sections["series"] and "8 series by MASE" in read.sections["series"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_few_series_are_ranked_by_window_and_channels_by_name():
     lone = backtest_of(panel_of(1), windows=6)
     found = ReportData(lone).ranking
@@ -215,6 +216,7 @@ def test_a_page_without_any_actual_states_so():
     assert "Score a table with actuals" in read.sections["verdict"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_missing_truths_and_series_that_never_vary_are_no_fault():
     panel = panel_of(6)
     values = panel.values.copy()

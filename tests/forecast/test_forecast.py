@@ -21,7 +21,8 @@ RESULTS = ["lead", "channel", "forecast", "mean", *LEVELS, "status"]
 
 
 def _fit(table, horizon=3, **options):
-    return fc.fit(table, horizon=horizon, config=tiny.NETWORK, quiet=True, **options)
+    config = tiny.NETWORK | {"fit": tiny.NETWORK["fit"] | {"validation": None}}
+    return fc.fit(table, horizon=horizon, config=config, quiet=True, **options)
 
 
 @cache
