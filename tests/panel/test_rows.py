@@ -352,7 +352,7 @@ ODD = (
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.lists(st.sampled_from(ODD), min_size=6, max_size=6, unique_by=str.strip))
 def test_names_of_columns_are_taken_literally(names):
     plain = TWO.with_columns(s=pl.lit(2.5), k=pl.col("x") * 3)
