@@ -153,25 +153,24 @@ def test_the_loss_is_the_pinball_of_nine_levels_in_units_of_the_row(rows):
         assert float(total[row]) == pytest.approx(wanted, rel=1e-3)
 
 
-@pytest.mark.slow
 def test_a_resumed_training_ends_as_an_uninterrupted_one_and_lowers_the_loss(rows, tmp_path):
     tables = [RowTable("made", "made", "M", True, range(len(rows.truth)))]
     held_out = [batch_of(rows, np.arange(64), np.zeros(64, np.int64))]
     with torch.no_grad():
         total, count = Pretrained().losses(held_out[0])
     begun = float(total.sum() / count.sum())
-    whole = learn(rows, tables, held_out, 12, tmp_path / "whole", every=6)
+    whole = learn(rows, tables, held_out, 8, tmp_path / "whole", every=4)
 
     class Killed(Exception):
         pass
 
     def stop(step):
-        if step == 9:
+        if step == 6:
             raise Killed
 
     with pytest.raises(Killed):
-        learn(rows, tables, held_out, 12, tmp_path / "parts", every=6, after_step=stop)
-    parts = learn(rows, tables, held_out, 12, tmp_path / "parts", every=6)
+        learn(rows, tables, held_out, 8, tmp_path / "parts", every=4, after_step=stop)
+    parts = learn(rows, tables, held_out, 8, tmp_path / "parts", every=4)
     for name, value in whole.average.state_dict().items():
         assert torch.equal(value, parts.average.state_dict()[name]), name
     assert whole.curves["validation_loss"] == parts.curves["validation_loss"]
