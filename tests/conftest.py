@@ -1,20 +1,24 @@
 """What all tests share: shapes are checked while they run, and small panels are one call away."""
 
+import gc
 import io
 import os
+import shutil
 import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from functools import cache, wraps
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jaxtyping
 import numpy as np
 import polars as pl
 import pytest
 import torch
+from filelock import FileLock
 from hypothesis import HealthCheck, settings
 from matplotlib.figure import Figure
 
@@ -36,18 +40,48 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Processes that this one starts read it.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# Test files and the package are compiled once, not by each process of each run.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # Before anything imports the model: every axis name in its signatures holds, or a test fails. Checked
 # where `pytest_runtest_setup` says so: a fit takes half as long again with it.
 jaxtyping.install_import_hook("forecaster.model", "beartype.beartype")
+_check_shapes = jaxtyping.jaxtyped
+
+
+def _check_shapes_where_asked(*, typechecker: object) -> Callable[[Any], Any]:
+    """Functions within functions are made anew by each call: without checks they are left as they are."""
+
+    def decorate(made: Any) -> Any:
+        inner = "<locals>" in made.__qualname__
+        return (
+            made
+            if inner and jaxtyping.config.jaxtyping_disable
+            else _check_shapes(made, typechecker=typechecker)
+        )
+
+    return decorate
+
+
+jaxtyping.jaxtyped = _check_shapes_where_asked
 # On tensors this small a second thread costs more than it gives.
 torch.set_num_threads(1)
 
+from forecaster.fitting import versions  # noqa: E402
+
+# No package is installed and no commit made while tests run: asked once, before others import what asks.
+_versions = cache(versions.versions)
+versions.versions = wraps(versions.versions)(lambda: dict(_versions()))
+
 from forecaster.cli import main  # noqa: E402
 from forecaster.config import Config, DataConfig, ExpertPlan, Plan  # noqa: E402
+from forecaster.evaluation.report import render_report  # noqa: E402
 from forecaster.fitting.experts import cold_bands, tuning  # noqa: E402
 from forecaster.forecast import error_levels, paths  # noqa: E402
 from forecaster.panel.build import open_panel  # noqa: E402
 from forecaster.panel.panel import Panel  # noqa: E402
+from forecaster.runs import pipeline  # noqa: E402
 
 
 def _make_panel(
@@ -150,8 +184,8 @@ CHECKED_SLOW = ("fitting", "test_configs.py", "test_classes.py", "test_sweeps.py
 # What takes most of a small fit, and what fast tests have instead: fewer steps and rows of attention over experts,
 # fewer windows for the bands of cold series, and the fewest earlier cutoffs of which no status speaks.
 ALL_STEPS, FEW_STEPS = tuning.STEPS, 3
-ALL_ROWS, FEW_ROWS = tuning._ROWS, 256
-ALL_WINDOWS, FEW_WINDOWS = cold_bands._WINDOWS, 40
+ALL_ROWS, FEW_ROWS = tuning._ROWS, 64
+ALL_WINDOWS, FEW_WINDOWS = cold_bands._WINDOWS, 20
 ALL_CUTOFFS, FEW_CUTOFFS = error_levels.CUTOFFS, paths.FEWEST
 
 
@@ -168,6 +202,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     tuning._ROWS = ALL_ROWS if is_slow else FEW_ROWS
     cold_bands._WINDOWS = ALL_WINDOWS if is_slow else FEW_WINDOWS
     error_levels.CUTOFFS = ALL_CUTOFFS if is_slow else FEW_CUTOFFS
+
+
+def pytest_collection_finish() -> None:
+    """What is imported stays: no collection of garbage looks at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
@@ -257,15 +297,21 @@ def _alike_everywhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 
 
 @pytest.fixture(scope="session")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def empty_store(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     """The file of an SQLite store of MLflow without runs, built once and copied: building one takes seconds."""
     from mlflow.tracking import MlflowClient
 
-    path = tmp_path_factory.mktemp("store") / "mlflow.db"
-    # MLflow's own tables: the test that meets them first is not at fault.
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The ``noload`` loader strategy is deprecated")
-        MlflowClient(tracking_uri=f"sqlite:///{path}").search_experiments()
+    # Workers of one run have folders side by side.
+    base = tmp_path_factory.getbasetemp()
+    path = (base if worker_id == "master" else base.parent) / "mlflow.db"
+    with FileLock(path.with_suffix(".lock")):
+        if not path.exists():
+            made = base / "made.db"
+            # MLflow's own tables: the test that meets them first is not at fault.
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "The ``noload`` loader strategy is deprecated")
+                MlflowClient(tracking_uri=f"sqlite:///{made}").search_experiments()
+            shutil.copy(made, path)
     return path
 
 
@@ -273,13 +319,23 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are saved without being drawn: drawing takes most of the time of a small fit."""
 
-    def save(figure: Figure, target: object, **options: object) -> None:
+    def save(figure: Figure | None, target: object, **options: object) -> None:
         if isinstance(target, io.StringIO):
             target.write("<svg ></svg>")
         else:
             Path(str(target)).write_bytes(b"\x89PNG\r\n")
 
     monkeypatch.setattr(Figure, "savefig", save)
+    # Most of it is the making of axes: those of what a fit or a recorded backtest leaves behind are not made.
+    monkeypatch.setattr(pipeline, "_draw_losses", lambda artifact, path: save(None, path))
+    monkeypatch.setattr(pipeline, "_draw_forecast", lambda artifact, panel, path: save(None, path))
+    monkeypatch.setattr(pipeline, "render_report", lambda backtest: "<!doctype html>\n")
+
+
+@pytest.fixture
+def paged(undrawn: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages are made all the same, of figures that are not drawn."""
+    monkeypatch.setattr(pipeline, "render_report", render_report)
 
 
 class Answer(NamedTuple):

@@ -156,6 +156,7 @@ def test_ett_fits_and_scales_by_training_rows_alone(tmp_path):
     _assert_same(first, ett.measured(path, [24], _config(), 1, parts=SHORT))
 
 
+@pytest.mark.slow
 def test_ett_for_choosing_reads_nothing_of_the_test_rows(tmp_path):
     path = _write(tmp_path / "made.csv", SHORT.rows, ("a",))
     first = ett.measured(path, [24], _config(), 1, spans=2, parts=SHORT)
@@ -184,6 +185,7 @@ def test_epf_scores_the_last_480_hours_in_20_windows(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_epf_prints_a_table_and_writes_rows(tmp_path, monkeypatch, capsys):
     paths = [
         _write(tmp_path / f"EPF-{name}.csv", 1100, COLUMNS, seed=k)
@@ -244,6 +246,7 @@ def test_a_tracked_benchmark_records_scores_and_a_verdict(tmp_path, monkeypatch)
     assert any(name.startswith("benchmark_test") for name in run.data.metrics)
 
 
+@pytest.mark.slow
 def test_epf_for_choosing_reads_nothing_of_the_test_span(tmp_path):
     path = _write(tmp_path / "EPF-XX.csv", 1700, COLUMNS)
     panel = epf.opened(path, _config())
@@ -291,6 +294,7 @@ def test_m4_averages_over_series_and_divides_by_naive2(tmp_path, monkeypatch, ca
     assert "| naive2 | 10.000 | 2.000 | 1.000 |" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_m4_for_choosing_does_not_open_the_test_file(tmp_path):
     train, _ = _m4_files(tmp_path)
     tasks = m4.tasks_of(train, tmp_path / "absent.csv", 24, 24, _m4_config(), spans=2)

@@ -26,7 +26,7 @@ def _weights(model):
 
 
 def _fit(data, **options):
-    return fc.fit(data, horizon=7, known="price", config=tiny.TINY, quiet=True, **options)
+    return fc.fit(data, horizon=7, known="price", config=tiny.NETWORK, quiet=True, **options)
 
 
 def test_every_public_name_is_there():
@@ -100,7 +100,7 @@ def test_the_main_job_in_six_lines(tmp_path):
     tiny.shop().write_csv(tmp_path / "sales.csv")
     tiny.prices().write_csv(tmp_path / "promos.csv")
     data, future = str(tmp_path / "sales.csv"), str(tmp_path / "promos.csv")
-    model = fc.fit(data, horizon=7, known=["price"], config=tiny.TINY, quiet=True)
+    model = fc.fit(data, horizon=7, known=["price"], config=tiny.ONE, quiet=True)
     forecast = model.predict(data, future=future)
     forecast.write(tmp_path / "forecasts.parquet")
     scores = model.backtest(data, windows=1, quiet=True)
@@ -133,8 +133,7 @@ def test_the_same_rows_give_the_same_model_whatever_they_come_in(tmp_path):
     table.write_parquet(tmp_path / "shop.parquet")
     for (store,), rows in table.group_by("store"):
         rows.write_csv(tmp_path / f"part_{store}.csv")
-    config = tiny.config_with(experts=[])  # which would be solved from the same rows
-    expected = fc.fit(table, horizon=7, known="price", config=config, quiet=True)
+    expected = tiny.known_network_model()
     sources = [
         table.to_pandas(),
         table.to_arrow(),
@@ -142,22 +141,23 @@ def test_the_same_rows_give_the_same_model_whatever_they_come_in(tmp_path):
         str(tmp_path / "part_*.csv"),
     ]
     for source in sources:
-        model = fc.fit(source, horizon=7, known="price", config=config, quiet=True)
+        model = _fit(source)
         assert model.artifact.fingerprint == expected.artifact.fingerprint
         assert _weights(model) == _weights(expected)
 
 
 def test_the_same_seed_gives_the_same_model_and_another_one_another():
-    assert _weights(_fit(tiny.shop())) == _weights(tiny.model())
-    other = tiny.TINY | {"fit": tiny.TINY["fit"] | {"seed": 1}}
+    again = fc.fit(tiny.shop(), horizon=7, known="price", config=tiny.TINY, quiet=True)
+    assert _weights(again) == _weights(tiny.model())
+    other = tiny.NETWORK | {"fit": tiny.TINY["fit"] | {"seed": 1}}
     model = fc.fit(tiny.shop(), horizon=7, known="price", config=other, quiet=True)
-    assert _weights(model) != _weights(tiny.model())
+    assert _weights(model) != _weights(tiny.known_network_model())
 
 
 def test_roles_are_given_as_a_string_or_a_sequence():
     model = _fit(tiny.shop(), series="store", target=["sales"], past=("visitors",))
     assert model.config.data == tiny.model().config.data
-    assert _weights(model) == _weights(tiny.model())
+    assert _weights(model) == _weights(tiny.known_network_model())
 
 
 def test_an_empty_list_of_targets_is_refused():
@@ -167,19 +167,21 @@ def test_an_empty_list_of_targets_is_refused():
 
 
 def test_a_config_is_a_mapping_a_config_or_a_file(tmp_path):
-    path = tiny.write_tiny(tmp_path / "tiny.yaml")
-    whole = Config(**tiny.TINY).replaced(horizon=7, data={"known": ["price"]})
-    for config in (tiny.TINY, Config(**tiny.TINY), path, str(path)):
+    path = tiny.write_tiny(tmp_path / "tiny.yaml", model=tiny.NETWORK["model"])
+    whole = Config(**tiny.NETWORK).replaced(horizon=7, data={"known": ["price"]})
+    for config in (tiny.NETWORK, Config(**tiny.NETWORK), path, str(path)):
         assert config_from(config, 7, {"known": "price"}) == whole
-    assert _weights(fc.fit(tiny.shop(), config=whole, quiet=True)) == _weights(tiny.model())
+    assert _weights(fc.fit(tiny.shop(), config=whole, quiet=True)) == _weights(
+        tiny.known_network_model()
+    )
 
 
 def test_the_resolved_config_gives_the_same_model_again(tmp_path):
-    resolved = tiny.model().config
+    resolved = tiny.known_network_model().config
     (tmp_path / "resolved.yaml").write_text(yaml.safe_dump(resolved.model_dump(mode="json")))
     again = fc.fit(tiny.shop(), config=tmp_path / "resolved.yaml", quiet=True)
     assert again.config == resolved
-    assert _weights(again) == _weights(tiny.model())
+    assert _weights(again) == _weights(tiny.known_network_model())
 
 
 def test_an_argument_nobody_knows_is_refused_with_the_nearest_name(tmp_path):
@@ -227,22 +229,23 @@ def test_quiet_says_nothing_and_nothing_is_written_where_nothing_was_asked(
     model.backtest(tiny.plain(), windows=1, quiet=True)
     model.predict(tiny.plain())
     assert capfd.readouterr() == ("", "") and os.listdir(tmp_path) == []
-    fc.fit(tiny.plain(), horizon=7, config=tiny.TINY, out="model", quiet=True)
+    fc.fit(tiny.plain(), horizon=7, config=tiny.ONE, out="model", quiet=True)
     assert capfd.readouterr() == ("", "")
 
 
 def test_without_quiet_the_roles_are_said_before_work_starts(capsys):
     with pytest.raises(fc.DataError):
         fc.fit(tiny.plain(10), horizon=70, config=tiny.TINY)
-    fc.fit(tiny.plain(), horizon=7, config=tiny.TINY)
+    fc.fit(tiny.plain(), horizon=7, config=tiny.NETWORK)
     said = " ".join(capsys.readouterr().out.split())
     assert re.search(r"sales target number by its name .* trains on .* 2 steps, best at \d", said)
 
 
 def test_until_a_date_is_as_if_later_rows_did_not_exist():
-    model = fc.fit(tiny.plain(), horizon=7, until="2024-03-10", config=tiny.TINY, quiet=True)
+    config = tiny.config_with(experts=["linear"])  # whose maps are solved from the rows
+    model = fc.fit(tiny.plain(), horizon=7, until="2024-03-10", config=config, quiet=True)
     cut = tiny.plain().filter(pl.col("date") <= tiny.day(69))
-    expected = fc.fit(cut, horizon=7, config=tiny.TINY, quiet=True)
+    expected = fc.fit(cut, horizon=7, config=config, quiet=True)
     assert _weights(model) == _weights(expected)
     assert model.artifact.trained_until == expected.artifact.trained_until
     assert np.int64(model.artifact.trained_until).view("M8[us]") == np.datetime64("2024-03-10")

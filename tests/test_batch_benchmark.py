@@ -36,6 +36,7 @@ def checkout(folder: Path, name: str, seconds: float) -> Path:
     return package.parent
 
 
+@pytest.mark.slow
 def test_two_checkouts_take_turns_with_their_own_package_and_model(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(batch_forecast, "ROOT", checkout(tmp_path, "here", 1.0))
     other = checkout(tmp_path, "there", 0.0)

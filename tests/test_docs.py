@@ -76,6 +76,16 @@ def test_the_pages_stay_short():
     assert lines <= 1255
 
 
+def _place(folder: Path) -> None:
+    """Puts the last 200 days of the demo, and what is known of the days after them, into a folder."""
+    (folder / "data").mkdir()
+    lines = (ROOT / "data" / "demo.csv").read_text(encoding="utf-8").splitlines(keepends=True)
+    first = sorted({line[:10] for line in lines[1:]})[-200]
+    kept = [line for line in lines[1:] if line[:10] >= first]
+    (folder / "data" / "demo.csv").write_text("".join([lines[0], *kept]), encoding="utf-8")
+    (folder / "data" / "demo_future.csv").symlink_to(ROOT / "data" / "demo_future.csv")
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_the_recipe_of_a_new_product_runs(tmp_path, monkeypatch, shell):
     import polars as pl
@@ -85,7 +95,7 @@ def test_the_recipe_of_a_new_product_runs(tmp_path, monkeypatch, shell):
     page = (ROOT / "docs" / "how-to.md").read_text(encoding="utf-8")
     block = page.partition("## A new product without history")[2].split("```")[1].strip()
     made, forecast = block.splitlines()
-    (tmp_path / "data").symlink_to(ROOT / "data")
+    _place(tmp_path)
     monkeypatch.chdir(tmp_path)
     config = {"model": {"experts": ["naive"]}, "tracking": {"enabled": False}}
     known = ["price", "promo"]
@@ -103,7 +113,7 @@ def test_the_what_if_runs_in_the_shell_and_in_python(tmp_path, monkeypatch, shel
 
     page = (ROOT / "docs" / "how-to.md").read_text(encoding="utf-8")
     section = page.partition("## What if")[2].partition("\n## ")[0]
-    (tmp_path / "data").symlink_to(ROOT / "data")
+    _place(tmp_path)
     monkeypatch.chdir(tmp_path)
     config = {"model": {"experts": ["linear"]}, "tracking": {"enabled": False}}
     known = ["price", "promo"]
@@ -140,7 +150,7 @@ def test_the_effects_are_those_that_the_page_prints(tmp_path, monkeypatch, capsy
 def test_the_forecasts_without_a_fit_run(tmp_path, monkeypatch, shell):
     page = (ROOT / "docs" / "how-to.md").read_text(encoding="utf-8")
     block = page.partition("## Forecast without a fit")[2].split("```")[1].strip()
-    (tmp_path / "data").symlink_to(ROOT / "data")
+    _place(tmp_path)
     monkeypatch.chdir(tmp_path)
     for words in map(shlex.split, block.splitlines()):
         assert shell(*words[1:]).code == 0

@@ -139,6 +139,7 @@ def test_a_league_scores_all_models_on_the_same_cells(tmp_path, monkeypatch, cap
     assert league.fitting([*rows.values()], [row | {"n": 14} for row in ours]) == []
 
 
+@pytest.mark.slow
 def test_a_league_that_was_stopped_continues_and_prints_means_over_seeds(tmp_path, monkeypatch, capsys):
     names, _ = _folder(tmp_path)
     monkeypatch.setattr(stored_rows, "commit", lambda: "abc")

@@ -8,6 +8,7 @@ from evaluation.report_page import Read
 from forecaster.api import shell_command
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_backtest_writes_a_page(folder, shell):
     words = ["--windows", 2, "--report", "pages/report.html"]
     answer = shell("backtest", "plain_model", "plain.csv", *words)
@@ -21,6 +22,7 @@ def test_backtest_writes_a_page(folder, shell):
     assert "ridge" in read.sections["scores"] or "no ridge" in answer.out
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_fit_says_why_there_is_no_page(folder, shell):
     words = ["--config", "tiny.yaml", "--set", "fit.validation=null", "--report", "fit.html"]
     answer = shell("fit", "plain.csv", "--horizon", 7, "--out", "new", *words)

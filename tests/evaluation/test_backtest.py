@@ -40,14 +40,14 @@ def _panel(days=40, freq=None, **rows):
 
 @cache
 def _backtest():
-    return tiny.plain_model().backtest(tiny.plain(), windows=3, stride=5, quiet=True)
+    return tiny.network_model().backtest(tiny.plain(), windows=3, stride=5, quiet=True)
 
 
 @cache
 def _held():
     """A model that has not seen the last seven weeks."""
     until = tiny.day(50).isoformat()
-    return fc.fit(tiny.plain(), horizon=7, until=until, config=tiny.TINY, quiet=True)
+    return fc.fit(tiny.plain(), horizon=7, until=until, config=tiny.NETWORK, quiet=True)
 
 
 @pytest.mark.parametrize("windows", [1, 2, 4])
@@ -213,32 +213,47 @@ def test_cells_without_truth_or_forecast_stay_in_the_rows_and_out_of_the_scores(
 def test_a_history_too_short_to_refit_on_is_refused_with_the_cutoff():
     expected = "refit before the cutoff 2024-01-02: .* horizon 7 is longer .*or use fewer `windows`"
     with pytest.raises(fc.DataError, match=expected):
-        tiny.plain_model().backtest(tiny.plain(), windows=14, quiet=True)
+        tiny.network_model().backtest(tiny.plain(), windows=14, quiet=True)
 
 
 def _scored_by(forecast_at, windows=2):
-    panel = open_panel(tiny.plain(), DataConfig(), schema=tiny.plain_model().artifact.schema)
+    panel = open_panel(tiny.plain(), DataConfig(), schema=tiny.network_model().artifact.schema)
     cutoffs = rolling_cutoffs(panel, windows, 7)
-    return run_backtest(
-        cutoffs, lambda some: ({MODEL: forecast_at(one), **_baselines(panel, one)} for one in some)
+    return run_backtest(cutoffs, lambda some: map(_beside_baselines, map(forecast_at, some)))
+
+
+def _beside_baselines(forecast):
+    """A forecast of the shop with those of the baselines at its cutoff."""
+    (cutoff,) = set(forecast.cutoff.tolist())
+    return {MODEL: forecast} | _shop_baselines(cutoff)
+
+
+@cache
+def _shop_baselines(cutoff):
+    panel = open_panel(tiny.plain(), DataConfig(), schema=tiny.network_model().artifact.schema)
+    return _baselines(panel, cutoff)
+
+
+def _baseline_models(panel, cutoff):
+    """Naive, drift and ETS, as they were at a cutoff."""
+    config = Config(
+        horizon=7,
+        model=ModelConfig(quantile_levels=tiny.network_model().artifact.plan.model.quantile_levels),
     )
+    return baseline_models(panel.until(cutoff), config)
 
 
 def _baselines(panel, cutoff):
     """Naive, drift and ETS at a cutoff."""
-    config = Config(
-        horizon=7,
-        model=ModelConfig(quantile_levels=tiny.plain_model().artifact.plan.model.quantile_levels),
-    )
-    models = baseline_models(panel.until(cutoff), config)
+    models = _baseline_models(panel, cutoff)
     return {name: Predictor(model).forecast_at(panel, cutoff) for name, model in models.items()}
 
 
 def test_a_model_that_loses_to_seasonal_naive_is_said_to_lose():
-    panel = open_panel(tiny.plain(), DataConfig(), schema=tiny.plain_model().artifact.schema)
+    panel = open_panel(tiny.plain(), DataConfig(), schema=tiny.network_model().artifact.schema)
 
     def worse(cutoff):
-        forecast = Predictor(tiny.plain_model().artifact).forecast_at(panel, cutoff)
+        forecast = Predictor(tiny.network_model().artifact).forecast_at(panel, cutoff)
         return replace(forecast, quantiles=forecast.quantiles + np.float32(50))
 
     backtest = _scored_by(worse, windows=6)
@@ -256,7 +271,7 @@ def test_a_model_that_loses_to_seasonal_naive_is_said_to_lose():
     assert over[0] == pytest.approx(100 * (1 - backtest.scores[best]["WQL"] / mine["WQL"]))
 
     def truthful(cutoff):
-        forecast = Predictor(tiny.plain_model().artifact).forecast_at(panel, cutoff)
+        forecast = Predictor(tiny.network_model().artifact).forecast_at(panel, cutoff)
         return replace(forecast, quantiles=np.repeat(forecast.actual[..., None], 9, axis=-1))
 
     backtest = _scored_by(truthful, windows=6)
@@ -311,11 +326,11 @@ def test_better_worse_and_level_follow_the_interval():
     ("windows", "stride", "known"), [(6, 7, True), (5, 7, False), (8, 1, False), (13, 3, True)]
 )
 def test_below_six_cutoffs_without_overlap_there_is_no_interval(windows, stride, known):
-    panel = open_panel(tiny.plain(), DataConfig(), schema=tiny.plain_model().artifact.schema)
+    panel = open_panel(tiny.plain(), DataConfig(), schema=tiny.network_model().artifact.schema)
     times = rolling_cutoffs(panel, windows, 7, stride)
     made = [
         {MODEL: one} | _baselines(panel, times[0])
-        for one in Predictor(tiny.plain_model().artifact).forecasts_at(panel, times)
+        for one in Predictor(tiny.network_model().artifact).forecasts_at(panel, times)
     ]
     backtest = score_forecasts(made)
     mine = backtest.scores[MODEL]
@@ -347,11 +362,14 @@ def test_models_of_lower_wql_are_named_best_first_by_what_their_intervals_show()
 
 @cache
 def _each_day():
-    """The forecasts at the last 34 cutoffs, a day apart, and those of the baselines."""
-    panel = open_panel(tiny.plain(), DataConfig(), schema=tiny.plain_model().artifact.schema)
+    """The forecasts at the last 34 cutoffs, a day apart, and those of the baselines as they were at the first."""
+    panel = open_panel(tiny.plain(), DataConfig(), schema=tiny.network_model().artifact.schema)
     times = rolling_cutoffs(panel, 34, 7, 1)
-    made = Predictor(tiny.plain_model().artifact).forecasts_at(panel, times)
-    return [(one, _baselines(panel, int(one.cutoff[0]))) for one in made]
+    mine = Predictor(tiny.network_model().artifact).forecasts_at(panel, times)
+    models = _baseline_models(panel, times[0])
+    others = [Predictor(model).forecasts_at(panel, times) for model in models.values()]
+    made = [dict(zip(models, row, strict=True)) for row in zip(*others, strict=True)]
+    return [*zip(mine, made, strict=True)]
 
 
 @pytest.mark.parametrize(("cutoffs", "moved", "said"), [(34, 5, True), (33, 5, False), (34, 0, False)])
@@ -378,9 +396,9 @@ def test_a_loss_to_naive_at_lead_1_is_said_where_enough_forecasts_show_it(cutoff
 )
 def test_medians_that_add_up_to_far_from_the_actuals_are_said_to(share, said):
     def verdict(table):
-        panel = open_panel(table, DataConfig(), schema=tiny.plain_model().artifact.schema)
+        panel = open_panel(table, DataConfig(), schema=tiny.network_model().artifact.schema)
         made = []
-        for one in Predictor(tiny.plain_model().artifact).forecasts_at(
+        for one in Predictor(tiny.network_model().artifact).forecasts_at(
             panel, rolling_cutoffs(panel, 2, 7)
         ):
             quantiles = np.repeat(share * one.actual[..., None], 9, axis=-1)
@@ -419,7 +437,7 @@ def test_a_truth_of_zeros_is_scored_without_a_fault():
 )
 def test_a_backtest_that_cannot_be_honest_is_refused(options, said):
     with pytest.raises(fc.ConfigError, match=said):
-        tiny.plain_model().backtest(tiny.plain(), quiet=True, **options)
+        tiny.network_model().backtest(tiny.plain(), quiet=True, **options)
 
 
 @pytest.mark.parametrize(
@@ -458,8 +476,8 @@ def test_forecasts_at_many_cutoffs_of_series_that_begin_late_and_end_early_are_t
     late = (pl.col("store") == "c") & (pl.col("date") <= tiny.day(60))
     early = (pl.col("store") == "a") & (pl.col("date") >= tiny.day(70))
     table = tiny.plain().filter(~late & ~early)
-    panel = open_panel(table, DataConfig(), schema=tiny.plain_model().artifact.schema)
-    predictor = Predictor(tiny.plain_model().artifact)
+    panel = open_panel(table, DataConfig(), schema=tiny.network_model().artifact.schema)
+    predictor = Predictor(tiny.network_model().artifact)
     cutoffs = rolling_cutoffs(panel, 8, 7, 6)
     together = predictor.forecasts_at(panel, cutoffs)
     assert len({id(one.panel) for one in together}) == 1
@@ -472,8 +490,8 @@ def test_forecasts_at_many_cutoffs_of_series_that_begin_late_and_end_early_are_t
 
 
 def test_a_backtest_in_parts_of_any_size_has_the_same_scores(monkeypatch):
-    panel = open_panel(tiny.plain(), DataConfig(), schema=tiny.plain_model().artifact.schema)
-    predictor = Predictor(tiny.plain_model().artifact)
+    panel = open_panel(tiny.plain(), DataConfig(), schema=tiny.network_model().artifact.schema)
+    predictor = Predictor(tiny.network_model().artifact)
     cutoffs = rolling_cutoffs(panel, 20, 7, 2)
 
     def said(some):
@@ -504,7 +522,7 @@ def test_a_shorter_horizon_scores_the_first_leads_of_the_same_forecasts():
     # The last cutoff leaves as many leads of truth as are scored.
     assert short.forecasts[-1].cutoff[0] > whole.forecasts[-1].cutoff[0]
     with pytest.raises(fc.ConfigError, match="horizon 8: this model forecasts 1 to 7 steps"):
-        tiny.plain_model().backtest(tiny.plain(), windows=2, quiet=True, horizon=8)
+        tiny.network_model().backtest(tiny.plain(), windows=2, quiet=True, horizon=8)
 
 
 def test_the_skill_over_any_baseline_has_an_interval():
@@ -534,6 +552,6 @@ def test_a_skill_over_a_perfect_seasonal_naive_is_said_in_words():
     scores = {MODEL: perfect | {"WQL": 0.1}, NAIVE: perfect}
     metrics = {"steps": 5, "best_step": 5, "validation": {"scores": scores}}
     console = Screen(width=200, file=StringIO())
-    print_scores(console, replace(tiny.plain_model().artifact, metrics=metrics))
+    print_scores(console, replace(tiny.network_model().artifact, metrics=metrics))
     said = "validation WQL 0.1000 loses to seasonal naive 0.0000, which makes no error"
     assert said in console.file.getvalue() and "nan" not in console.file.getvalue()

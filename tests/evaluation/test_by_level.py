@@ -90,6 +90,7 @@ def test_the_shell_prints_levels_and_refuses_what_is_no_hierarchy(tmp_path):
         _ = fc.backtest(sales(), 5, windows=2, fit=False, quiet=True).by_level
 
 
+@pytest.mark.slow
 def test_a_leaderboard_scores_a_hierarchy_and_asked_levels_too():
     options = {"windows": 1, "experts": ["naive", "drift"], "quiet": True, "tracking": False}
     board = fc.compare(sales(), 5, hierarchy="region", reconcile="wls", levels=95, **options)

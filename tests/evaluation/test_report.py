@@ -34,7 +34,7 @@ def _plain():
 @cache
 def _with_context():
     finding = Finding("warning", "gaps", "3 <i>steps</i> are missing", "fill & see", "s<1>", "row 7", 3)
-    artifact = tiny.plain_model().artifact
+    artifact = tiny.network_model().artifact
     origin = ReportContext(artifact, "forecaster backtest MODEL DATA", "f00d", (finding,))
     return replace(_plain(), report_context=origin)
 
@@ -190,6 +190,7 @@ def test_best_and_worst_are_those_of_the_scores_by_series():
     assert "Worst" in read.sections["series"] and "8 series by MASE" in read.sections["series"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_few_series_are_ranked_by_window_and_channels_by_name():
     lone = backtest_of(panel_of(1), windows=6)
     found = ReportData(lone).ranking
@@ -215,6 +216,7 @@ def test_a_page_without_any_actual_states_so():
     assert "Score a table with actuals" in read.sections["verdict"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_missing_truths_and_series_that_never_vary_are_no_fault():
     panel = panel_of(6)
     values = panel.values.copy()
@@ -354,7 +356,7 @@ def test_ten_thousand_series_give_a_small_page():
 
 def test_the_config_and_the_environment_show_how_to_repeat_it():
     read = Read(_page())
-    artifact = tiny.plain_model().artifact
+    artifact = tiny.network_model().artifact
     assert f"horizon: {artifact.horizon}" in read.sections["config"]
     assert "context_length: 28" in read.sections["config"]
     for said in ("forecaster backtest MODEL DATA", "f00d", artifact.fingerprint, "Python", "torch"):
@@ -371,7 +373,7 @@ def test_a_report_is_written_whole_and_under_the_name_of_a_page(tmp_path):
 
 
 def test_a_backtest_of_a_model_has_its_context():
-    found = tiny.plain_model().backtest(tiny.plain(), windows=2, stride=3, series="store", quiet=True)
+    found = tiny.network_model().backtest(tiny.plain(), windows=2, stride=3, series="store", quiet=True)
     read = Read(render_report(found))
     assert list(read.sections) == WITH_CONTEXT
     call = "model.backtest(data, windows=2, refit='once', stride=3, series='store')"

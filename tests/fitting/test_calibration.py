@@ -101,7 +101,7 @@ def test_calibration_can_be_switched_off_and_all_windows_are_watched_then(make_p
     ],
 )
 def test_what_calibrates_or_why_nothing_does_is_said_once(table, said, capsys):
-    fc.fit(table, horizon=3, config=tiny.TINY)
+    fc.fit(table, horizon=3, config=tiny.ONE)
     spoken = " ".join(capsys.readouterr().out.split())
     assert spoken.count(said) == 1
     assert ("cross-fitted" in spoken) == ("calibrates on" in said)

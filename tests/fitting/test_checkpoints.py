@@ -23,9 +23,12 @@ from forecaster.fitting.fit import fit_panel, resolve
 
 STEPS = 5
 KINDS = {
-    "no validation": {"fit": {"validation": None}},
+    "no validation": {"fit": {"validation": None, "steps": 3}},
     "evidence": {"model": {"dropout": 0.3}, "fit": {"learning_rate": 0.5, "steps": None}},
-    "draws": {"model": {"decoder": "autoregressive", "head": "student_t", "decoder_layers": 1}},
+    "draws": {
+        "model": {"decoder": "autoregressive", "head": "student_t", "decoder_layers": 1},
+        "fit": {"steps": 3},
+    },
     "refit": {
         "model": {"experts": ["naive", "linear"], "lookbacks": (12,), "dropout": 0.2},
         "fit": {"ensemble_size": 2, "refit": True, "learning_rate": 0.05, "steps": 3},
@@ -141,8 +144,8 @@ def test_a_training_with_no_step_left_tells_its_curves_again(tmp_path, small):
 
 @pytest.mark.parametrize("fit", [{"freeze_encoder": True}, {"adapters": 2}], ids=str)
 def test_a_warm_start_goes_on_exactly(tmp_path, make_panel, make_config, fit):
-    start = fit_panel(*_prepared(make_panel, make_config, known=0))
-    panel, plan, _ = _prepared(make_panel, make_config)
+    start = fit_panel(*_prepared(make_panel, make_config, known=0, fit={"steps": 1}))
+    panel, plan, _ = _prepared(make_panel, make_config, fit={"steps": 3})
     config = plan.as_config(TrackingConfig(enabled=False)).replaced(fit=fit)
     plan, split = resolve(panel, config, start)
     warm = partial(fit_panel, panel, plan, split, start=start)

@@ -14,7 +14,7 @@ from forecaster.panel.build import open_panel
 from forecaster.panel.calendar import Calendar, cycle_steps
 
 TINY = {
-    "model": {"width": 8, "heads": 2, "encoder_layers": 1, "context_length": 24},
+    "model": {"width": 8, "heads": 2, "encoder_layers": 1, "context_length": 24, "experts": ["naive"]},
     "fit": {"steps": 2, "batch_size": 8},
     "tracking": {"enabled": False},
 }

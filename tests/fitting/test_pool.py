@@ -17,6 +17,7 @@ from forecaster.forecast.predictor import Predictor
 from forecaster.model.experts import GENERAL, SEASONAL
 
 
+@pytest.mark.usefixtures("paged")
 def test_one_expert_is_a_model_without_a_network(tmp_path, capsys):
     table = tmp_path / "shop.csv"
     tiny.shop().write_csv(table)

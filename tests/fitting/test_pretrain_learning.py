@@ -159,18 +159,18 @@ def test_a_resumed_training_ends_as_an_uninterrupted_one_and_lowers_the_loss(row
     with torch.no_grad():
         total, count = Pretrained().losses(held_out[0])
     begun = float(total.sum() / count.sum())
-    whole = learn(rows, tables, held_out, 12, tmp_path / "whole", every=6)
+    whole = learn(rows, tables, held_out, 8, tmp_path / "whole", every=4)
 
     class Killed(Exception):
         pass
 
     def stop(step):
-        if step == 9:
+        if step == 6:
             raise Killed
 
     with pytest.raises(Killed):
-        learn(rows, tables, held_out, 12, tmp_path / "parts", every=6, after_step=stop)
-    parts = learn(rows, tables, held_out, 12, tmp_path / "parts", every=6)
+        learn(rows, tables, held_out, 8, tmp_path / "parts", every=4, after_step=stop)
+    parts = learn(rows, tables, held_out, 8, tmp_path / "parts", every=4)
     for name, value in whole.average.state_dict().items():
         assert torch.equal(value, parts.average.state_dict()[name]), name
     assert whole.curves["validation_loss"] == parts.curves["validation_loss"]

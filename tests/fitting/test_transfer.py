@@ -26,7 +26,7 @@ AT = "2024-03-25"
 
 def _fit(table, start=None, horizon=7, known="price", model=None, **fit):
     """A quiet fit of the smallest kind; the network is what the start says."""
-    model = {} if start is not None and model is None else model or tiny.TINY["model"]
+    model = {} if start is not None and model is None else model or tiny.ONE["model"]
     config = {"fit": tiny.TINY["fit"] | fit, "model": model, "tracking": {"enabled": False}}
     return fc.fit(table, horizon=horizon, known=known, config=config, warm_start=start, quiet=True)
 

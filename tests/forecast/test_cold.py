@@ -96,7 +96,7 @@ def test_without_known_covariates_or_enough_series_there_is_no_cold_forecast():
     opened = table.filter(pl.col("store") == "a").with_columns(
         store=pl.lit("new"), sales=pl.lit(None, pl.Float64)
     )
-    model = fc.fit(table, horizon=3, config=tiny.TINY, known="price", static="city", quiet=True)
+    model = fc.fit(table, horizon=3, config=tiny.ONE, known="price", static="city", quiet=True)
     names, both = ("a", "b", "c", "d", "e", "f"), pl.concat([table, opened])
     forecast = model.predict(both, future=tiny.prices(60, 3, names))
     assert forecast.status[-1] == "no target observed before the cutoff"

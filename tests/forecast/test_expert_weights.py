@@ -239,8 +239,7 @@ def _of_ets() -> fc.Forecaster:
 
 
 def test_a_network_alone_has_no_experts_and_one_expert_has_all_the_weight():
-    model = fc.fit(tiny.plain(60), horizon=7, config=tiny.NETWORK, quiet=True)
-    alone = model.explain(tiny.plain(60), only="a")
+    alone = tiny.network_model().explain(tiny.plain(60), only="a")
     assert alone.experts is None and alone.maps and "Experts.</b>" not in explanation_page(alone)
     model = _of_ets()
     found = model.explain(tiny.plain(60), only="a")

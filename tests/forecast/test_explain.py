@@ -190,6 +190,7 @@ VARIANTS = {
 }
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS)
 def test_every_kind_of_model_can_be_explained(settings):
     config = tiny.config_with(experts=[], **settings)

@@ -79,7 +79,7 @@ def test_the_band_of_one_two_or_three_rows_holds_its_share_beside_no_longer_seri
     ],
 )
 def test_the_band_of_a_few_rows_is_learned_from_longer_series(kind, fitted):
-    table, truth = _planted(kind, {1: 60, 2: 60, 3: 60, 90: 60})
+    table, truth = _planted(kind, {1: 60, 2: 60, 3: 60, 90: 30})
     if fitted:
         model = fc.fit(table, horizon=HORIZON, config=tiny.config_with(experts=["naive"]), quiet=True)
         forecast = model.predict(table)

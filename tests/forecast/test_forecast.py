@@ -21,7 +21,8 @@ RESULTS = ["lead", "channel", "forecast", "mean", *LEVELS, "status"]
 
 
 def _fit(table, horizon=3, **options):
-    return fc.fit(table, horizon=horizon, config=tiny.NETWORK, quiet=True, **options)
+    config = tiny.NETWORK | {"fit": tiny.NETWORK["fit"] | {"validation": None}}
+    return fc.fit(table, horizon=horizon, config=config, quiet=True, **options)
 
 
 @cache
@@ -314,7 +315,7 @@ def _later(minutes: int) -> tuple[pl.DataFrame, pl.DataFrame]:
 @pytest.mark.parametrize("minutes", [0, 37], ids=["regular", "irregular"])
 def test_a_shorter_horizon_with_the_known_values_it_reads_is_an_exact_prefix(minutes):
     shop, prices = _later(minutes)
-    config = tiny.config_with(patch=2, experts=[] if minutes else None)
+    config = tiny.config_with(patch=2, experts=[] if minutes else ["naive", "linear"])
     model = fc.fit(shop, horizon=7, known="price", config=config, quiet=True)
     assert model.artifact.schema.regular == (minutes == 0)
     full = model.predict(shop, future=prices)
@@ -329,7 +330,7 @@ def test_a_shorter_horizon_with_the_known_values_it_reads_is_an_exact_prefix(min
 def test_known_values_behind_the_last_lead_that_are_not_given_are_its_own(minutes):
     shop, prices = _later(minutes)
     shop, prices = (t.with_columns(sort=pl.col("price").floor().cast(str)) for t in (shop, prices))
-    config = tiny.config_with(patch=7, experts=[] if minutes else None)
+    config = tiny.config_with(patch=7, experts=[] if minutes else ["naive", "linear"])
     model = fc.fit(shop, horizon=7, known=["price", "sort"], config=config, quiet=True)
     by = pl.col("date").rank("ordinal").over("store")
     for horizon in (1, 4):

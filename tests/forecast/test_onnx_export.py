@@ -96,6 +96,7 @@ def _assert_equal(panel, artifact, file):
             assert (np.abs(mine - theirs) / np.maximum(per_window, reach)).max() < 1e-4
 
 
+@pytest.mark.slow
 def test_onnxruntime_equals_torch_with_covariates_categories_and_gaps(make_artifact, tmp_path):
     panel, artifact = make_artifact(model={"scale_length": 4}, **RICH)
     summary = write_onnx(artifact, tmp_path / "model.onnx")

@@ -66,7 +66,7 @@ def test_frames_come_back_in_the_callers_kind_and_a_saved_model_gives_the_same(t
     table.write_csv(tmp_path / "sales.csv")
     prices.write_csv(tmp_path / "prices.csv")
     out = tmp_path / "out.csv"
-    model.predict_to(out, tmp_path / "sales.csv", future=tmp_path / "prices.csv", devices=2)
+    model.predict_to(out, tmp_path / "sales.csv", future=tmp_path / "prices.csv")
     assert pl.read_csv(out)["store"].to_list() == forecast.frame["store"].to_list()
     both = pl.concat([table, prices], how="diagonal")
     assert len(forecast.plot().axes) == 4 and "· 10" in repr(model.explain(both, channel="10"))
@@ -127,6 +127,6 @@ def test_a_served_model_takes_the_long_table_and_onnx_the_channels(tmp_path, unc
 
 def test_a_series_that_begins_late_is_a_channel_like_any_other():
     table = tiny.shop(200).filter((pl.col("store") != "c") | (pl.col("date") >= tiny.day(140)))
-    options = {"horizon": tiny.HORIZON, "config": tiny.TINY, "quiet": True, "layout": "wide"}
+    options = {"horizon": tiny.HORIZON, "config": tiny.ONE, "quiet": True, "layout": "wide"}
     rows = fc.fit(table, **options).predict(table).frame
     assert rows["status"].unique().to_list() == ["ok"] and len(rows) == 3 * tiny.HORIZON

@@ -100,7 +100,8 @@ def test_a_series_that_a_group_lacks_has_no_row_anywhere(tmp_path):
         model.explain(together, only="s", channel="2")
 
 
-def test_a_saved_model_and_partitions_forecast_the_same(tmp_path):
+@pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_saved_model_and_partitions_forecast_the_same(tmp_path, devices):
     table, prices, model = _fitted()
     rows = model.predict(table, future=prices).frame
     model.save(tmp_path / "model")
@@ -109,11 +110,10 @@ def test_a_saved_model_and_partitions_forecast_the_same(tmp_path):
     _close(pl.from_pandas(again.frame).drop("cutoff", "date"), rows.drop("cutoff", "date"))
     table.write_csv(tmp_path / "sales.csv")
     prices.write_csv(tmp_path / "prices.csv")
-    for devices in (1, 2):
-        out = tmp_path / f"{devices}.csv"
-        loaded.predict_to(out, tmp_path / "sales.csv", future=tmp_path / "prices.csv", devices=devices)
-        written = pl.read_csv(out, schema_overrides={"store": pl.Int16, "lead": pl.Int32})
-        _close(written.drop("cutoff", "date"), rows.drop("cutoff", "date"))
+    out = tmp_path / "out.csv"
+    loaded.predict_to(out, tmp_path / "sales.csv", future=tmp_path / "prices.csv", devices=devices)
+    written = pl.read_csv(out, schema_overrides={"store": pl.Int16, "lead": pl.Int32})
+    _close(written.drop("cutoff", "date"), rows.drop("cutoff", "date"))
 
 
 def test_groups_are_forecast_alone_as_together_in_any_order():

@@ -39,7 +39,13 @@ def ahead() -> pl.DataFrame:
 
 @cache
 def model() -> fc.Forecaster:
-    return fc.fit(shop(), 7, known=["price", "offer"], config=tiny.TINY, quiet=True)
+    return fc.fit(
+        shop(),
+        7,
+        known=["price", "offer"],
+        config=tiny.config_with(experts=["naive", "linear"]),
+        quiet=True,
+    )
 
 
 @cache

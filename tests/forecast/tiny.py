@@ -29,6 +29,10 @@ NETWORK = config_with(experts=[])
 """Without experts: a third of the time, for what does not depend on them."""
 
 
+ONE = config_with(experts=["naive"])
+"""With one expert: experts are not weighed, nor their weights tuned, which takes half the time of a fit."""
+
+
 def day(number: int) -> date:
     """The day `number` days after the shop's first."""
     return START + timedelta(days=number)
@@ -81,6 +85,12 @@ def plain_model() -> fc.Forecaster:
 def network_model() -> fc.Forecaster:
     """A model of the shop without covariates and experts."""
     return fc.fit(plain(), horizon=HORIZON, config=NETWORK, quiet=True)
+
+
+@cache
+def known_network_model() -> fc.Forecaster:
+    """A model of the shop without experts: price known in advance."""
+    return fc.fit(shop(), horizon=HORIZON, known="price", config=NETWORK, quiet=True)
 
 
 def signed(days: int = 100) -> pl.DataFrame:

@@ -151,7 +151,7 @@ sys.path.insert(0, sys.argv[1])
 from forecast import tiny
 table = tiny.shop().with_columns(city=tiny.pl.col("store") + "-town")
 fc = tiny.fc
-model = fc.fit(table, horizon=7, known="price", categorical="city", config=tiny.TINY, quiet=True)
+model = fc.fit(table, horizon=7, known="price", categorical="city", config=tiny.ONE, quiet=True)
 model.save("model")
 fc.convert("shop.csv", "store", quiet=True)
 model.predict(table, future=tiny.prices()).write("rows.csv")

@@ -20,9 +20,9 @@ import hostile
 
 @pytest.mark.usefixtures("undrawn")
 def test_random_calls_give_a_result_or_a_clear_error():
-    counts, faults = hostile.run(hostile.try_call, seed=0, numbers=range(200))
+    counts, faults = hostile.run(hostile.try_call, seed=0, numbers=range(100))
     assert not faults, faults
-    assert counts["refused"] > 100 and counts["same as the plain call"] > 10
+    assert counts["refused"] > 50 and counts["same as the plain call"] > 2
 
 
 @pytest.mark.slow

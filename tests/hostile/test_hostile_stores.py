@@ -108,7 +108,7 @@ def test_first_rows_that_do_not_rise_are_refused(store, rows):
 
 def test_a_wounded_store_is_refused_in_a_line_or_works(store):
     fc.load(GOLDEN / "model").predict(store)
-    fuzz(store, ["panel.json"], lambda: _tried(store), 0, 60)
+    fuzz(store, ["panel.json"], lambda: _tried(store), 0, 30)
 
 
 @pytest.mark.slow

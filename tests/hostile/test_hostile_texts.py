@@ -34,7 +34,7 @@ def table() -> pl.DataFrame:
 def model(table) -> fc.Forecaster:
     """A model of the table."""
     words = {"series": "store", "past": "kind", "categorical": "kind"}
-    return fc.fit(table, horizon=3, config=tiny.TINY, quiet=True, **words)
+    return fc.fit(table, horizon=3, config=tiny.ONE, quiet=True, **words)
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
@@ -69,7 +69,7 @@ def test_categories_come_back_as_the_same_text(table, model, tmp_path, ending):
 def test_columns_that_are_formulas_are_columns(tmp_path):
     wide = tiny.plain().filter(pl.col("store") == "a").select("date", *map(_named, FORMULAS[:3]))
     wide.write_csv(tmp_path / "wide.csv")
-    words = {"target": list(FORMULAS[:3]), "config": tiny.TINY}
+    words = {"target": list(FORMULAS[:3]), "config": tiny.ONE}
     model = fc.fit(tmp_path / "wide.csv", horizon=3, quiet=True, **words)
     model.predict(tmp_path / "wide.csv").write(tmp_path / "new.csv")
     with (tmp_path / "new.csv").open(encoding="utf-8", newline="") as file:

@@ -147,6 +147,7 @@ def related(rows: int = 500) -> pl.DataFrame:
     )
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     "roles",
     [

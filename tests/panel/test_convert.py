@@ -48,7 +48,7 @@ def converted(source, folder, data=AS_IS, **others):
     return panel, mapped
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(tables(), st.sampled_from([40, 200, 10**6]), st.sampled_from(["parquet", "arrow"]))
 def test_random_tables_in_parts_are_the_panel_of_the_whole(tmp_path_factory, drawn, cells, kind):
     frame, data = drawn

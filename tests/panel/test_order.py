@@ -58,7 +58,7 @@ def tables(draw: st.DrawFn) -> tuple[pl.DataFrame, np.ndarray]:
     return keys, time
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(tables())
 def test_the_order_is_that_of_a_sort_by_columns(table):
     _assert_sorted(*table)

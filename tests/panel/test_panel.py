@@ -23,7 +23,7 @@ def test_arrays_are_contiguous_writable_and_of_the_promised_kinds():
     assert kinds == [np.float64, np.int32, np.int64, np.int64]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from(["a", "b", "10", "9"]),

@@ -88,7 +88,7 @@ def _same_rows(one, other):
 
 
 @given(tables())
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_frames_and_typed_files_of_a_table_are_the_same_panel(tmp_path_factory, drawn):
     frame, data = drawn
     folder = tmp_path_factory.mktemp("typed")
@@ -108,7 +108,7 @@ def _pandas(frame: pl.DataFrame) -> pd.DataFrame:
 
 
 @given(tables(), st.sampled_from([",", ";", "\t", "|"]), st.booleans())
-@settings(max_examples=15)
+@settings(max_examples=6)
 def test_text_files_of_a_table_are_the_same_panel(tmp_path_factory, drawn, delimiter, comma):
     frame, data = drawn
     folder = tmp_path_factory.mktemp("text")
@@ -148,7 +148,7 @@ def _with_text_times(frame: pl.DataFrame, zoned: bool) -> pl.DataFrame:
 
 
 @given(tables())
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_a_wide_table_made_long_is_the_same_panel(drawn):
     frame, data = drawn
     if frame["time"].dtype.is_integer():
@@ -185,7 +185,7 @@ def _observed(panel, number):
         max_size=6,
     )
 )
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_a_series_per_row_is_the_same_panel_as_a_row_per_step(tmp_path_factory, series):
     series = [[1, *values, 2] for values in series]
     longest = max(map(len, series))

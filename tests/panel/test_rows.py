@@ -154,7 +154,7 @@ def _slow_merge(rows, mode):
     return settled
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(rows=st.lists(ROW, min_size=1, max_size=14), mode=st.sampled_from(["mean", "last", "sum"]))
 def test_repeated_rows_are_merged_as_by_a_plain_loop(rows, mode):
     anchors = [(name, day, 1.0, 1.0, "u") for name in "ab" for day in (-2, -1)]
@@ -352,7 +352,7 @@ ODD = (
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.lists(st.sampled_from(ODD), min_size=6, max_size=6, unique_by=str.strip))
 def test_names_of_columns_are_taken_literally(names):
     plain = TWO.with_columns(s=pl.lit(2.5), k=pl.col("x") * 3)

@@ -45,7 +45,7 @@ def slow_stamps(start, freq, zone, count):
     return np.array([to_instant(day.to_pydatetime() + clock, zone) for day in days])
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(
     st.dates(datetime(1990, 1, 1).date(), datetime(2035, 1, 1).date()),
     st.integers(0, 47),
@@ -73,7 +73,7 @@ def test_stamps_that_follow_are_those_of_pandas_and_zoneinfo(day, half_hours, fr
         assert regular and Calendar(found, zone, False).step == calendar.step
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     st.integers(0, 2_000_000_000),
     st.sampled_from(
@@ -131,7 +131,7 @@ def test_an_hour_shown_twice_stays_the_hour_it_was():
     assert daily.text(int(daily.shift(second, 1))) == "2024-10-28 02:30"
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.data(), st.sampled_from(["10min", "1h", "1d", "1b", "1w", "1mo", "1moe", "1q", "odd", "i"]))
 def test_the_step_of_parts_is_that_of_the_whole(data, kind):
     zone = data.draw(st.sampled_from(ZONES)) if kind != "i" else None

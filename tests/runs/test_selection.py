@@ -32,7 +32,9 @@ def test_a_better_model_replaces_a_default_that_five_steps_have_taught_nothing(c
     assert plan.model.pool.experts and model.predict(tiny.plain()).frame["forecast"].null_count() == 0
 
 
-@pytest.mark.parametrize("best", ["no fit", "experts", "expert theta", "ETS"])
+@pytest.mark.parametrize(
+    "best", ["no fit", "experts", pytest.param("expert theta", marks=pytest.mark.slow), "ETS"]
+)
 def test_the_winner_is_what_its_own_command_makes(best, monkeypatch, tmp_path):
     chosen = selection.Selection(best, selection._made(best, fc.Config(horizon=7)), "select: so")
     monkeypatch.setattr(selection, "select", lambda *given: chosen)

@@ -25,10 +25,7 @@ from forecaster.runs.tracking import TrackedRun, open_run, probe, where_to_look
 # MLflow's own use of SQLAlchemy; nothing of ours.
 pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
 
-TRACKED = tiny.TINY | {
-    "tracking": {"enabled": True},
-    "fit": {"steps": 20, "batch_size": 16},
-}
+TRACKED = tiny.TINY | {"tracking": {"enabled": True}}
 
 
 def _runs(folder):
@@ -38,8 +35,9 @@ def _runs(folder):
     return client, client.search_runs(ids, order_by=["attributes.start_time"])
 
 
-def _fit(out=None, model=tiny.NETWORK["model"], **tracked):
-    config = TRACKED | {"tracking": TRACKED["tracking"] | tracked, "model": model}
+def _fit(out=None, model=tiny.NETWORK["model"], steps=2, **tracked):
+    fit = {"steps": steps, "batch_size": 16}
+    config = TRACKED | {"tracking": TRACKED["tracking"] | tracked, "model": model, "fit": fit}
     return fc.fit(tiny.shop(), horizon=7, known="price", config=config, out=out)
 
 
@@ -53,7 +51,7 @@ def tracked(tmp_path_factory, empty_store):
         patch.chdir(folder)
         patch.setenv("XDG_DATA_HOME", str(folder.parent))
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        model = _fit(out=folder / "models" / "shop", model=tiny.TINY["model"])
+        model = _fit(out=folder / "models" / "shop", model=tiny.TINY["model"], steps=20)
     client, (run,) = _runs(folder)
     return folder, model, client, run
 
@@ -203,7 +201,7 @@ def test_a_run_is_logged_locally_while_its_store_is_away_and_copied_later(
     with _port() as address:
         pass  # closed again: nobody listens there now
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
-    model = _fit(out=place / "model")
+    model = _fit(out=place / "model", steps=20)
     local = f"sqlite:///{place}/mlflow.db"
     said = capsys.readouterr().out
     assert (
@@ -305,8 +303,9 @@ def test_a_run_continues_where_it_was_interrupted_and_keeps_its_points(place):
     ]
 
 
+@pytest.mark.usefixtures("paged")
 def test_a_backtest_is_a_run_with_scores_dataset_and_picture(place, capsys):
-    model = fc.Forecaster(tiny.plain_model().artifact)
+    model = fc.Forecaster(tiny.network_model().artifact)
     backtest = model.backtest(tiny.plain(), windows=1)
     client, (run,) = _runs(place)
     assert run.info.status == "FINISHED" and run.info.run_name.startswith("backtest ")

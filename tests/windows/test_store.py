@@ -141,7 +141,7 @@ def test_a_batch_equals_windows_cut_cell_by_cell(make_panel, targets, channel, i
     assert_equal_to_slow_windows(panel, channel)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     n_series=st.integers(1, 3),
     n_rows=st.integers(26, 40),

@@ -116,7 +116,7 @@ def test_a_model_of_other_data_becomes_the_champion_only_as_asked(place, capsys)
 
 
 def test_the_run_of_a_fit_shows_the_version_that_was_registered_of_it(place):
-    config = tiny.TINY | {"tracking": {"enabled": True, "experiment": "shops"}}
+    config = tiny.NETWORK | {"tracking": {"enabled": True, "experiment": "shops"}}
     model = fc.fit(tiny.plain(), horizon=tiny.HORIZON, config=config, out="model", quiet=True)
     fc.load("model").export("shop", LOCAL)  # another experiment than that of the fit
     client = _client(place)
