@@ -6,7 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PLACE = {"Finding": 1, "finding": 1, "fault": 0, "row_fault": 0, "Faults": 0, "_on_series": 1}
+PLACE = {
+    "Finding": 1,
+    "finding": 1,
+    "fault": 0,
+    "row_fault": 0,
+    "Faults": 0,
+    "_on_series": 1,
+    "_drift": 0,
+}
 """Which argument is the rule."""
 
 

@@ -62,7 +62,7 @@ def _levels(panel: Panel, since: int, steps: int) -> Finding | None:
                 level = f"{before[at]:,.4g} to {after[at]:,.4g}"
                 texts.append((ratio, f"the level of {name} {way} from {level} on {when}"))
     worst = [text for _, text in sorted(texts, reverse=True)]
-    return _warning("level", worst[:_NAMED], len(worst), "series with a new level")
+    return _drift("level", worst[:_NAMED], len(worst), "series with a new level")
 
 
 def _sides(values: Floats, width: int) -> tuple[Floats, Floats]:
@@ -111,8 +111,8 @@ def _scatter_and_gaps(panel: Panel, since: int, steps: int) -> list[Finding | No
     if ratios and not scatters and (ratio := _middle(np.concatenate(ratios), _FEWEST)) > _SCATTER:
         scatters = [f"the scatter is {ratio:.2g} times that of before"]
     return [
-        _warning("scatter", scatters[:_NAMED], len(scatters), "series with another scatter"),
-        _warning("gaps", gaps[:_NAMED], len(gaps), "series with more gaps"),
+        _drift("scatter", scatters[:_NAMED], len(scatters), "series with another scatter"),
+        _drift("gaps", gaps[:_NAMED], len(gaps), "series with more gaps"),
     ]
 
 
@@ -133,11 +133,11 @@ def _covariates(panel: Panel, since: int) -> list[Finding | None]:
                 f"{name} leaves its range of {low:,.4g} to {high:,.4g} in {100 * outside.mean():.0f} % of the new "
                 f"rows, as far as {far:,.4g}"
             )
-            found.append(_warning("range", [text], 1, ""))
+            found.append(_drift("range", [text], 1, ""))
     return found
 
 
-def _warning(rule: str, texts: list[str], count: int, what: str) -> Finding | None:
+def _drift(rule: str, texts: list[str], count: int, what: str) -> Finding | None:
     if not texts:
         return None
     more = f"; {count:,} {what} in all" if count > len(texts) else ""

@@ -24,7 +24,7 @@ def shop(days=128):
 
 @cache
 def model():
-    return fc.fit(shop(100), horizon=7, config=tiny.TINY, quiet=True)
+    return fc.fit(shop(100), horizon=7, config=tiny.NETWORK, quiet=True)
 
 
 @cache
