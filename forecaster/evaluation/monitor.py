@@ -256,7 +256,8 @@ def _blocks(forecasts: Sequence[Forecast], naive: Sequence[Forecast], since: int
     sums: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
     for one, beside in zip(forecasts, naive, strict=True):
         actual = actual_of(one)
-        known = np.isfinite(actual) & np.isfinite(one.median) & np.isfinite(beside.median)
+        known = np.isfinite(actual) & np.isfinite(beside.median)
+        known &= np.isfinite(one.quantiles).all(axis=-1)
         time = np.broadcast_to(one.time[..., None], actual.shape)[known]
         truth, quantiles = actual[known], one.quantiles[known]  # [n], [n, Q]
         missed = truth - quantiles[:, middle]

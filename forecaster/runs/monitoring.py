@@ -58,7 +58,7 @@ def run_monitor(
     """
     check_dated(panel)
     given = [read_others(one, panel) for one in files]
-    _check_given(given, artifact.horizon)
+    _check_given(given, artifact)
     since, end, calendar = artifact.trained_until, panel.last_time(), panel.calendar
     if given:
         cutoffs = np.unique(np.concatenate([one.cutoff for one in given]))
@@ -92,13 +92,19 @@ def run_monitor(
     return monitor
 
 
-def _check_given(given: Sequence[OtherForecasts], horizon: int) -> None:
+def _check_given(given: Sequence[OtherForecasts], artifact: Artifact) -> None:
+    horizon, levels = artifact.horizon, artifact.plan.model.quantile_levels
     for one in given:
         farthest = int(one.lead.max(initial=0))
         if farthest > horizon:
             raise ConfigError(
                 f"{one.name}: expected forecasts of this model, which forecasts {horizon} steps, found one "
                 f"{farthest} steps ahead: give the model that made them"
+            )
+        if missing := [f"q{level:g}" for level in levels if not np.isclose(one.levels, level).any()]:
+            raise ConfigError(
+                f"{one.name}: expected the quantiles of this model, as predict writes them without --levels; "
+                f"{', '.join(missing)} are missing"
             )
 
 

@@ -88,10 +88,13 @@ def test_earlier_forecasts_are_judged_as_they_were_made():
     assert model().monitor(shop(), forecasts={"wrong": wrong}, quiet=True).broken
 
 
-def test_forecasts_of_a_longer_horizon_are_those_of_another_model():
+def test_forecasts_of_another_horizon_or_without_quantiles_are_those_of_another_model():
     longer = fc.predict(shop(days=SEEN), 9).frame
     with pytest.raises(ConfigError, match="forecasts 7 steps, found one 9 steps ahead"):
         model().monitor(shop(), forecasts={"longer": longer}, quiet=True)
+    points = model().predict(shop(days=SEEN)).frame.select("store", "cutoff", "date", "forecast")
+    with pytest.raises(ConfigError, match="q0.1, q0.2, q0.3, .* are missing"):
+        model().monitor(shop(), forecasts={"points": points}, quiet=True)
 
 
 def test_the_shell_exits_with_3_writes_a_page_and_recalibrates(shell, tmp_path):
