@@ -93,7 +93,7 @@ def test_forecasts_of_another_horizon_or_without_quantiles_are_those_of_another_
     with pytest.raises(ConfigError, match="forecasts 7 steps, found one 9 steps ahead"):
         model().monitor(shop(), forecasts={"longer": longer}, quiet=True)
     points = model().predict(shop(days=SEEN)).frame.select("store", "cutoff", "date", "forecast")
-    with pytest.raises(ConfigError, match="q0.1, q0.2, q0.3, .* are missing"):
+    with pytest.raises(ConfigError, match=r"q0\.1, q0\.2, q0\.3, .* are missing"):
         model().monitor(shop(), forecasts={"points": points}, quiet=True)
 
 
