@@ -69,7 +69,7 @@ its verdict.
 More columns worth showing (Columns, then search):
 
 - metric `validation/seasonal_naive/WQL`
-- tags `kind` (fit, backtest, sweep, trial), `fingerprint` (of the table), `trials` and `best.trial` of a sweep
+- tags `kind` (fit, update, monitor, backtest, sweep, trial), `fingerprint` (of the table), `trials` and `best.trial` of a sweep
 - parameters `horizon`, `model.width`, `fit.steps`
 
 `forecaster runs` prints these for the newest runs."""
@@ -401,7 +401,7 @@ def open_run(
         config: where, and whether at all.
         name: of the run.
         run_id: of a run to reopen; "" = a new one.
-        kind: of the work, as a tag: "fit", "backtest" or "sweep".
+        kind: of the work, as a tag: "fit", "update", "monitor", "backtest" or "sweep".
         key: a run with the same key is reopened.
     """
     tags = {"kind": kind}
@@ -596,7 +596,7 @@ class RunRow:
     data: str | None
     """Name of its table."""
     kind: str
-    """fit, backtest, sweep or trial."""
+    """fit, update, monitor, backtest, sweep or trial."""
     trials: int | None
     """Of a sweep, those that have ended."""
     wql: float | None
