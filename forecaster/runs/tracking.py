@@ -69,7 +69,8 @@ its verdict.
 More columns worth showing (Columns, then search):
 
 - metric `validation/seasonal_naive/WQL`
-- tags `kind` (fit, update, monitor, backtest, sweep, trial), `fingerprint` (of the table), `trials` and `best.trial` of a sweep
+- tags `kind` (fit, update, monitor, backtest, sweep, trial), `fingerprint` (of the table), `trials` and
+  `best.trial` of a sweep
 - parameters `horizon`, `model.width`, `fit.steps`
 
 `forecaster runs` prints these for the newest runs."""
