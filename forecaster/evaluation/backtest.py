@@ -310,9 +310,12 @@ class Backtest(Result):
         Raises:
             OutputError: the name does not end in .html, or the file cannot be written.
         """
+        write_page(self._page(), Path(path))
+
+    def _page(self) -> str:
         from forecaster.evaluation.report import render_report
 
-        write_page(render_report(self), Path(path))
+        return render_report(self)
 
     @typed
     def plot(self, only: Only = None) -> Figure:

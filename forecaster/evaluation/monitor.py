@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -28,9 +27,9 @@ from numpy.typing import NDArray
 from forecaster.arguments import typed
 from forecaster.evaluation.backtest import Backtest, actual_of
 from forecaster.evaluation.comparison import NAIVE
+from forecaster.evaluation.metrics import pinball
 from forecaster.forecast.card import off_band
 from forecaster.forecast.forecast import Forecast
-from forecaster.forecast.writer import write_page
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import frame_of, to_kind
 from forecaster.panel.panel import Only
@@ -200,16 +199,10 @@ class Monitor(Backtest):
             return f"{self.verdict_in_use}{'; but ' * bool(differs)}{differs}"
         return f"{self.verdict_in_use}{': ' * bool(differs)}{differs}; {bad[0].advice}"
 
-    @typed
-    def report(self, path: str | Path) -> None:
-        """Writes one self-contained HTML page: what has broken down, the picture, scores and drifts.
-
-        Raises:
-            OutputError: the name does not end in .html, or the file cannot be written.
-        """
+    def _page(self) -> str:
         from forecaster.evaluation.monitor_page import monitor_page
 
-        write_page(monitor_page(self), Path(path))
+        return monitor_page(self)
 
     @typed
     def plot(self, only: Only = None) -> Figure:
@@ -250,8 +243,8 @@ def _far(new: Floats, usual: Floats, cells: Floats, places: Sequence[int]) -> bo
 def _blocks(forecasts: Sequence[Forecast], naive: Sequence[Forecast], since: int) -> Blocks:
     """Means over the cells of forecasts by the times they were made for, in horizons from a time on, or back."""
     horizon, calendar = forecasts[0].time.shape[1], forecasts[0].panel.calendar
-    levels = np.array(forecasts[0].levels)
-    middle = forecasts[0].levels.index(0.5)
+    levels = forecasts[0].levels
+    middle = levels.index(0.5)
     names = ("block", "inside", "distance", "loss", "naive", "missed", "size")
     sums: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
     for one, beside in zip(forecasts, naive, strict=True):
@@ -268,8 +261,7 @@ def _blocks(forecasts: Sequence[Forecast], naive: Sequence[Forecast], since: int
             np.minimum(np.abs(missed), _FARTHEST * np.abs(end)) / np.maximum(np.abs(end), 1e-300)
         )
         for name, own in (("loss", quantiles), ("naive", beside.quantiles[known])):
-            apart = truth[:, None] - own
-            sums[name].append(np.maximum(levels * apart, (levels - 1) * apart).sum(axis=1))
+            sums[name].append(pinball(truth, own, levels).sum(axis=1))
         sums["missed"].append(-missed)
         sums["size"].append(np.abs(truth))
     parts = {name: np.concatenate(values) for name, values in sums.items()}

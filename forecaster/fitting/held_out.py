@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from forecaster.config import Config, ModelConfig, Plan
+from forecaster.config import Plan
 from forecaster.evaluation.backtest import Backtest, score_forecasts
 from forecaster.evaluation.comparison import MODEL, RIDGE
 from forecaster.fitting.context import TrainingContext
 from forecaster.fitting.mixture import experts_alone, mean_weight
-from forecaster.fitting.no_fit import baseline_models
+from forecaster.fitting.no_fit import baseline_models, defaults_of
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.calibrate import CalibrationSet, calibrate, tail_factor, with_factors
 from forecaster.forecast.error_levels import measured_errors
@@ -42,7 +42,7 @@ def calibrated(artifact: Artifact, panel: Panel, split: Split) -> Artifact:
         return artifact
     levels = artifact.plan.model.quantile_levels
     bare = Ensemble(artifact.ensemble.networks, artifact.ensemble.weights)
-    cutoffs = _cutoffs(split, split.calibration_windows)
+    cutoffs = cutoffs_of(split, split.calibration_windows)
     held_out = calibration_set(replace(artifact, ensemble=bare), panel, cutoffs)
     factors, effect = calibrate(held_out, levels)
     applied = None
@@ -84,13 +84,9 @@ def validation_scores(
     artifact: Artifact, panel: Panel, split: Split, context: TrainingContext
 ) -> dict[str, Any]:
     """Returns the scores of the validation windows: the model, its linear expert and baselines."""
-    cutoffs = _cutoffs(split, split.validation_windows)
+    cutoffs = cutoffs_of(split, split.validation_windows)
     series, cutoff = cutoffs
-    levels = artifact.plan.model.quantile_levels
-    config = Config(
-        horizon=artifact.horizon, target=artifact.plan.target, model=ModelConfig(quantile_levels=levels)
-    )
-    models = {MODEL: artifact, **baseline_models(panel.until(split.split), config)}
+    models = {MODEL: artifact, **baseline_models(panel.until(split.split), defaults_of(artifact))}
     linear = artifact.ensemble.experts_only("linear")
     if linear is not None:
         models[RIDGE] = replace(artifact, ensemble=linear)
@@ -152,8 +148,8 @@ def mean_weights(ensemble: Ensemble, store: WindowStore, split: Split) -> dict[s
     }
 
 
-def _cutoffs(split: Split, numbers: Int64) -> Int64:
-    """[2, n] series and row of the cutoffs of validation windows, each once."""
+def cutoffs_of(split: Split, numbers: Int64) -> Int64:
+    """Returns [2, n] series and row of the cutoffs of validation windows, each once."""
     series, _, cutoff = split.validation.locate(numbers)
     return np.unique(np.stack([series, cutoff]), axis=1)
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from forecaster.config import Config, Expert, ExpertPlan, Plan, required_horizon
+from forecaster.config import Config, Expert, ExpertPlan, ModelConfig, Plan, required_horizon
 from forecaster.errors import ConfigError, number_of
 from forecaster.evaluation.comparison import EXPERT_OF, NAIVE, RIDGE
 from forecaster.fitting.experts.cold_bands import learn_bands
@@ -106,6 +106,13 @@ def baseline_models(panel: Panel, config: Config) -> dict[str, Artifact]:
     pool = unfitted(panel, config.replaced(model={"experts": tuple(names.values())}))
     alone = {name: pool.ensemble.experts_only(expert) for name, expert in names.items()}
     return {name: replace(pool, ensemble=own) for name, own in alone.items() if own is not None}
+
+
+def defaults_of(artifact: Artifact) -> Config:
+    """Returns the default settings for the horizon, bounds and quantile levels of a model."""
+    plan = artifact.plan
+    levels = ModelConfig(quantile_levels=plan.model.quantile_levels)
+    return Config(horizon=artifact.horizon, target=plan.target, model=levels)
 
 
 def described(artifact: Artifact) -> Finding:

@@ -23,7 +23,7 @@ from forecaster.evaluation.backtest import Backtest
 from forecaster.evaluation.comparison import MODEL
 from forecaster.fitting.context import TrainingContext
 from forecaster.fitting.fit import fit_panel
-from forecaster.fitting.held_out import calibration_set, scored, uncalibrated
+from forecaster.fitting.held_out import calibration_set, cutoffs_of, scored, uncalibrated
 from forecaster.fitting.mixture import experts_alone
 from forecaster.fitting.no_fit import unfitted
 from forecaster.fitting.reporter import Reporter
@@ -34,7 +34,7 @@ from forecaster.forecast.paths import ErrorLevels, pair_hashes
 from forecaster.forecast.source import coded
 from forecaster.panel.findings import Finding
 from forecaster.panel.panel import Panel
-from forecaster.windows.index import Int64, even_draw
+from forecaster.windows.index import Int64, drawn_cutoffs, even_draw
 from forecaster.windows.split import MOST_WINDOWS, Split, split_panel
 
 Refitted = Literal["bands", "experts", "all"]
@@ -106,26 +106,29 @@ def check_dated(panel: Panel) -> None:
         )
 
 
-def updated(artifact: Artifact, panel: Panel, refit: Refitted, context: TrainingContext) -> Artifact:
+def updated(
+    artifact: Artifact, panel: Panel, found: NewRows, refit: Refitted, context: TrainingContext
+) -> Artifact:
     """Returns a model that knows all rows of a table; the one of before stays as it is.
 
     Args:
         artifact: the model.
         panel: the table as it is now, with the model's schema but words for new categories.
+        found: of `new_rows`.
         refit: what is learned again.
         context: reporter, callbacks, and whether errors are kept.
 
     Raises:
-        DataError: see `new_rows`.
         FitError: the loss is not finite; names the series.
     """
-    found = new_rows(artifact, panel)
     judged: dict[str, Any] = {}
     if artifact.metrics.get("expert_weights") == {}:
         new = replace(unfitted(panel, artifact.requested), metrics=artifact.metrics)
         new = replace(new, errors=measured_errors(new, panel))
     elif refit == "bands" or (refit == "experts" and not artifact.plan.model.pool.experts):
         new, judged = _with_moved_bands(artifact, panel, found.since)
+        seen = panel.until(found.until)
+        new = replace(new, data=panel.name, fingerprint=seen.fingerprint())
     else:
         new, judged = _with_new_experts(artifact, panel, refit, context)
     if context.errors and new.errors is artifact.errors and artifact.errors is not None:
@@ -134,8 +137,6 @@ def updated(artifact: Artifact, panel: Panel, refit: Refitted, context: Training
     return replace(
         new,
         trained_until=found.until,
-        data=panel.name,
-        fingerprint=panel.until(found.until).fingerprint(),
         parent=artifact.ancestry | {"updated": today},
         request=artifact.request,
         metrics=new.metrics | {"update": {"refit": refit, "steps": found.steps, **judged}},
@@ -182,11 +183,7 @@ def _new_cutoffs(panel: Panel, since: int, horizon: int, stride: int) -> Int64:
     begin, last = panel.indptr[:-1], panel.last_observed
     first = np.maximum(panel.row_at(since), np.maximum(begin, last - _NEWEST * horizon))
     first = first + (last - first) % stride
-    count = np.maximum(0, -(-(last - first) // stride))
-    series = np.repeat(np.arange(len(count)), count)
-    number = np.arange(len(series)) - np.repeat(np.cumsum(count) - count, count)
-    every = np.stack([series, first[series] + stride * number])
-    return every[:, even_draw(every.shape[1], MOST_WINDOWS)]
+    return drawn_cutoffs(first, last - stride, stride, MOST_WINDOWS)
 
 
 def _with_new_experts(
@@ -221,12 +218,12 @@ class _Judge(Reporter):
 
     def held_out(self, artifact: Artifact, panel: Panel, split: Split) -> None:
         every = split.validation
-        series, _, row = every.locate(np.arange(len(every)))
+        row = every.locate(np.arange(len(every)))[2]
         unseen = np.flatnonzero(panel.time[row] >= self._before.trained_until)
         if not len(unseen):
             return
         kept = unseen[even_draw(len(unseen), MOST_WINDOWS)]
-        series, row = np.unique(np.stack([series, row])[:, kept], axis=1)
+        series, row = cutoffs_of(split, kept)
         scores = scored({MODEL: artifact, BEFORE: self._before}, panel, series, row).scores
         losses = {"loss": scores[MODEL]["WQL"], "loss_before": scores[BEFORE]["WQL"]}
         self.found = {"windows": len(series), **losses}

@@ -3,7 +3,7 @@
     contract.json             format, columns, counts, members, weights, calibration, trained_until, request
     plan.json                 the resolved settings
     member-00.safetensors …   weights, each with its sha256 in the contract
-    errors.safetensors        errors at earlier cutoffs, which order sample paths
+    errors.safetensors        errors at earlier cutoffs, which order sample paths; digests of recent rows
     series.safetensors        hashes of the series of the fit, of a classifier
     effects.safetensors       coefficients of covariates known in advance
     metrics.json, card.md     validation scores and loss curves; the same for people

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from forecaster.config import Config, ModelConfig, TrackingConfig
+from forecaster.config import TrackingConfig
 from forecaster.errors import ConfigError
 from forecaster.evaluation.backtest import Backtest, ForecastsByModel, other_forecast, run_backtest
 from forecaster.evaluation.comparison import MODEL, NO_FIT
@@ -17,7 +17,7 @@ from forecaster.evaluation.drift import drifts
 from forecaster.evaluation.monitor import NEWEST, Blocks, Monitor
 from forecaster.evaluation.monitor_page import monitor_page
 from forecaster.evaluation.others import placed
-from forecaster.fitting.no_fit import baseline_models, unfitted
+from forecaster.fitting.no_fit import baseline_models, defaults_of, unfitted
 from forecaster.fitting.update import check_dated
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.error_levels import earlier_cutoffs
@@ -110,10 +110,7 @@ def _check_given(given: Sequence[OtherForecasts], artifact: Artifact) -> None:
 
 def _models(artifact: Artifact, seen: Panel) -> dict[str, Artifact]:
     """The model, the same table without a fit, and baselines."""
-    levels = artifact.plan.model.quantile_levels
-    config = Config(
-        horizon=artifact.horizon, target=artifact.plan.target, model=ModelConfig(quantile_levels=levels)
-    )
+    config = defaults_of(artifact)
     return {MODEL: artifact, NO_FIT: unfitted(seen, config), **baseline_models(seen, config)}
 
 

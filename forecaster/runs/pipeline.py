@@ -83,7 +83,7 @@ from forecaster.runs.fit_reporter import (
 from forecaster.runs.kept_models import KeptModels, kept_models
 from forecaster.runs.resume import RunFolder
 from forecaster.runs.tracking import TrackedRun, identity_of, log_artifact, log_scores, open_run
-from forecaster.windows.split import Split, split_panel
+from forecaster.windows.split import Split
 
 if TYPE_CHECKING:
     from forecaster.panel.tree import HierarchyRequest
@@ -207,7 +207,7 @@ def run_fit(
     with _opened(task, name, folder, context) as (plan, run, context):
         artifact = _learn(replace(task, plan=plan), context) if fits else _unfitted(task)
         print_scores(console, artifact)
-        _keep(task, artifact, run, reporter, out, report, command)
+        _keep(panel, task.findings, artifact, run, reporter, out, report, command)
     if out is not None:
         console.print_line(f"saved {out}")
     console.print_tracked(run)
@@ -253,10 +253,9 @@ def run_update(
     context = TrainingContext(callbacks=bars, reporter=reporter)
     with open_run(tracking, name or (out.name if out else Path(panel.name).stem), kind="update") as run:
         run.nest_under(identity_of(start))
-        new = updated(start, panel, refit, context)
+        new = updated(start, panel, found, refit, context)
         print_update(console, new)
-        task = _FitTask(panel, start.requested, new.plan, split_panel(panel, new.plan), start, findings)
-        _keep(task, new, run, reporter, out, None, "model.update(...)")
+        _keep(panel, findings, new, run, reporter, out, None, "model.update(...)")
     if out is not None:
         console.print_line(f"saved {out}")
     console.print_tracked(run)
@@ -337,7 +336,8 @@ def _unfitted(task: _FitTask) -> Artifact:
 
 
 def _keep(
-    task: _FitTask,
+    panel: Panel,
+    findings: tuple[Finding, ...],
     artifact: Artifact[Any],
     run: TrackedRun,
     reporter: FitReporter,
@@ -358,14 +358,14 @@ def _keep(
         if saves:
             drawings[LOSSES] = partial(_draw_losses, artifact, folder / LOSSES)
         if saves and is_forecaster(artifact):
-            drawings[FORECAST] = partial(_draw_forecast, artifact, task.panel, folder / FORECAST)
+            drawings[FORECAST] = partial(_draw_forecast, artifact, panel, folder / FORECAST)
         if backtest is not None:
             # No date: the folder of a resumed fit equals that of an uninterrupted one, byte by byte.
             report_context = ReportContext(
                 artifact,
                 command,
-                task.panel.fingerprint(),
-                task.findings,
+                panel.fingerprint(),
+                findings,
                 validation=True,
                 date=None,
             )
@@ -635,7 +635,7 @@ class _Refits:
 
     def _updated(self, seen: Panel) -> Artifact:
         context = TrainingContext(errors=self.kept.folder is not None)
-        return updated(self.artifact, seen, "all", context)
+        return updated(self.artifact, seen, new_rows(self.artifact, seen), "all", context)
 
     def _fitted(self, seen: Panel, cutoff: int, config: Config) -> Artifact:
         """A request fitted to the rows up to a cutoff, nothing kept of what it chose on others."""

@@ -31,13 +31,14 @@ from forecaster.panel.frames import to_pandas
 from forecaster.panel.schema import comparable
 from forecaster.runs.console import Screen
 from forecaster.runs.tracking import (
-    DIGEST,
     experiment_id,
     identity_of,
     opened_store,
+    run_of,
     tracking_uri,
     without_password,
 )
+from forecaster.windows.index import drawn_cutoffs
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -271,11 +272,10 @@ def _register(
     from mlflow.exceptions import MlflowException
 
     # Of the fit, so that its page shows the version; none is known of a model fitted without tracking.
-    every = [one.experiment_id for one in client.search_experiments()]
-    fits = client.search_runs(every, f"tags.`{DIGEST}` = '{tags['digest']}'", max_results=1)
+    fitted = run_of(client, tags["digest"])
     run_id = None
-    if fits:
-        run_id, experiment = fits[0].info.run_id, fits[0].info.experiment_id
+    if fitted is not None:
+        run_id, experiment = fitted.info.run_id, fitted.info.experiment_id
     made = client.create_logged_model(experiment, tags=tags, source_run_id=run_id)
     with tempfile.TemporaryDirectory() as scratch:
         try:
@@ -356,16 +356,16 @@ def _compare_anew(new: Artifact, champion: Artifact, source: Source) -> tuple[bo
     panel, horizon = source.panel(new), new.horizon
     since = max(new.trained_until, champion.trained_until)
     last = panel.last_observed
-    cutoff = np.maximum(panel.row_at(since), last - horizon - _NEWEST)
-    count = np.maximum(0, last - horizon + 1 - cutoff)
-    count[panel.row_at(since) < 0] = 0
-    if not count.any():
+    seen, newest = panel.row_at(since), last - horizon
+    first = np.where(
+        seen < 0, last, np.maximum(seen, newest - _NEWEST)
+    )  # a series without rows then has none
+    series, row = drawn_cutoffs(first, newest, 1, panel.n_rows)
+    if not len(series):
         return False, (
             f"{panel.name} has no {horizon} steps after {panel.calendar.text(since)}, which one of both "
             "knows: their scores cannot be compared"
         )
-    series = np.repeat(np.arange(len(count)), count)
-    row = np.concatenate([cutoff[one] + np.arange(count[one]) for one in np.flatnonzero(count)])
     scores = scored({MODEL: new, CHAMPION: champion}, panel, series, row).scores
     return _verdict(new, champion, scores[MODEL]["WQL"], scores[CHAMPION]["WQL"], len(series))
 

@@ -268,10 +268,8 @@ class TrackedRun:
             return
         with suppress(Exception):  # the store may be away by now, which the next call says
             client = self._client = self._client or connect(self.uri)
-            every = [one.experiment_id for one in client.search_experiments()]
-            found = client.search_runs(every, f"tags.`{DIGEST}` = '{digest}'", max_results=1)
-            if found:
-                client.set_tag(self.run_id, PARENT, found[0].info.run_id)
+            if (fitted := run_of(client, digest)) is not None:
+                client.set_tag(self.run_id, PARENT, fitted.info.run_id)
 
     def close_nested(self, run_id: str, reason: str) -> None:
         """Closes the run of a trial whose process has ended."""
@@ -570,6 +568,13 @@ def find_tagged(client: MlflowClient, experiment: str, tag: str, value: str) -> 
     """Returns the oldest run with a tag."""
     order = ["attributes.start_time"]
     runs = client.search_runs([experiment], f"tags.`{tag}` = '{value}'", order_by=order, max_results=1)
+    return runs[0] if runs else None
+
+
+def run_of(client: MlflowClient, digest: str) -> Run | None:
+    """Returns the run that fitted the model of a digest; none is known of one fitted without tracking."""
+    every = [one.experiment_id for one in client.search_experiments()]
+    runs = client.search_runs(every, f"tags.`{DIGEST}` = '{digest}'", max_results=1)
     return runs[0] if runs else None
 
 

@@ -129,6 +129,13 @@ def window_order(
     return numbers
 
 
+def drawn_cutoffs(first: Int64, last: Int64, stride: int, most: int) -> Int64:
+    """Returns [2, n] series and row of cutoffs from first to last [series], an even draw of at most so many."""
+    index = WindowIndex(first, np.zeros_like(first), stride, 1).between(first, last)
+    series, _, row = index.locate(even_draw(len(index), most))
+    return np.stack([series, row])
+
+
 def even_draw(size: int, most: int) -> Int64:
     """Returns at most `most` of `size` numbers, rising, the same ones every time.
 
