@@ -19,6 +19,7 @@ import numpy as np
 
 from forecaster.fitting.regression import NOTHING, Solution, Unit, deviations, fitted, solve
 from forecaster.model.channels import few_categories
+from forecaster.model.hardware import torch_threads
 from forecaster.panel.arrays import Bools, Codes, Floats, Ints, text_hashes
 from forecaster.panel.panel import Panel
 from forecaster.windows.effect_columns import (
@@ -77,6 +78,7 @@ class _Learned:
         return np.maximum(found.shared_variance / found.noise.mean(), found.own_variance) > NOTHING
 
 
+@torch_threads(1)
 def learn_effects(panel: Panel) -> Effects | None:
     """Returns the effects of the known covariates of a panel and of the calendar on its targets, by all its rows.
 

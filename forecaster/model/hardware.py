@@ -65,6 +65,20 @@ def device(rank: int = 0) -> str:
 
 
 @contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Runs torch on so many threads.
+
+    One beside numpy: the threads of its products wait spinning, for 25 ms each time, and hold up those of torch.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
 def spare_threads(processes: int = 1) -> Iterator[None]:
     """Runs torch on half the cores, divided among processes, unless OMP_NUM_THREADS is set.
 
@@ -72,13 +86,11 @@ def spare_threads(processes: int = 1) -> Iterator[None]:
     holds up all the others. On two shared cores a training step of the default network takes 72 ms on
     one thread, and between 48 and 1,160 ms on two.
     """
-    before = torch.get_num_threads()
+    threads = torch.get_num_threads()
     if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, min(before, (os.cpu_count() or 2) // 2 // processes)))
-    try:
+        threads = max(1, min(threads, (os.cpu_count() or 2) // 2 // processes))
+    with torch_threads(threads):
         yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def cores() -> int:
@@ -101,13 +113,9 @@ def run_parallel(work: Callable[[Item], Result], items: Sequence[Item], lanes: i
         with torch.inference_mode():  # holds for one thread only
             return work(item)
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)  # threads that are made after this begin with it
-    try:
+    with torch_threads(1):  # those of the pool begin with it
         if min(lanes, len(items)) < 2:
             yield from map(alone, items)
         else:
             with ThreadPoolExecutor(lanes) as pool:
                 yield from pool.map(alone, items)
-    finally:
-        torch.set_num_threads(before)

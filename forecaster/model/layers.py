@@ -35,7 +35,7 @@ class Dropout(nn.Module):
     def forward(self, values: Tensor) -> Tensor:
         if not self.training or self.rate == 0:
             return values
-        if values.device.type != "cpu":
+        if values.device.type != "cpu" or torch.compiler.is_compiling():
             return F.dropout(values, self.rate)
         # torch draws a number per value, 6.4 ns each; four to a 64-bit word are 2.4 times as fast.
         kept = max(1, round((1 - self.rate) * _CHANCES))  # of the numbers of sixteen bits

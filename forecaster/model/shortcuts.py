@@ -1,6 +1,7 @@
 """Work that only some inputs need, and that is skipped where none of a batch does.
 
-A graph is made once for all inputs: while it is traced, `for_all_inputs` takes no shortcut.
+A graph is made once for all inputs: while it is traced, `for_all_inputs` takes no shortcut; nor does
+`torch.compile` where it would have to look at values.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+import torch
 from torch import Tensor
 
 Arguments = ParamSpec("Arguments")
@@ -29,14 +31,19 @@ def for_all_inputs() -> Iterator[None]:
         _taken = before
 
 
+def _may_look() -> bool:
+    """Returns whether the values of tensors may decide."""
+    return _taken and not torch.compiler.is_compiling()
+
+
 def may_hold(mask: Tensor) -> bool:
     """Returns whether a mask is True anywhere; for all inputs, that it may be."""
-    return not _taken or bool(mask.any())
+    return not _may_look() or bool(mask.any())
 
 
 def upper_bound(counts: Tensor, limit: int) -> int:
     """Returns the largest of some counts, of which none exceeds the limit; for all inputs, the limit."""
-    return int(counts.max()) if _taken else limit
+    return int(counts.max()) if _may_look() else limit
 
 
 def shortcut(

@@ -1,6 +1,9 @@
 """Training: averages, seeds, the best weights, a clear stop; tiny fits of a few steps."""
 
+import subprocess
+import sys
 from datetime import datetime, timedelta
+from pathlib import Path
 from unittest.mock import create_autospec
 
 import numpy as np
@@ -204,3 +207,25 @@ def test_a_lack_of_memory_names_the_settings_to_lower(make_panel, make_config, m
     with pytest.raises(FitError, match=r"out of memory.*; lower fit.batch_size \(8\), model.context"):
         fitted(make_panel(2, 40), make_config(4))
     assert not is_out_of_memory(RuntimeError("shapes do not match"))
+
+
+COMPILED = """
+from functools import partial
+import numpy as np, torch
+import forecaster as fc
+torch.compile = partial(torch.compile, fullgraph=True, backend="eager")  # an error where it looks at values
+losses = []
+for dropout, compiled in ((0.1, True), (0.0, True), (0.0, False)):
+    config = {"fit": {"steps": 3, "ensemble_size": 1}, "model": {"dropout": dropout, "experts": []}}
+    model = fc.fit("data/demo.csv", horizon=28, config=config, compile=compiled, tracking=False, quiet=True)
+    losses.append(model.metrics["curves"]["validation_loss"])
+np.testing.assert_allclose(losses[1], losses[2], rtol=1e-5)
+"""
+
+
+@pytest.mark.slow
+def test_a_compiled_loss_is_one_graph():
+    """In a process of its own: torch cannot trace the checks of shapes."""
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", COMPILED], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
