@@ -144,7 +144,7 @@ def test_the_python_quick_start_runs_as_it_stands(in_a_fresh_folder):
 
 
 def test_the_readme_is_short():
-    assert len(README.splitlines()) <= 120
+    assert len(README.splitlines()) <= 110
 
 
 def test_the_picture_of_the_demo_is_small():
