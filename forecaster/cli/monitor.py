@@ -10,6 +10,7 @@ import typer
 from forecaster import api
 from forecaster.cli import options, results
 from forecaster.errors import ConfigError, visible
+from forecaster.forecast.model_folder import check_target
 from forecaster.forecast.writer import PAGES, PICTURES, ROWS
 from forecaster.options import DataOptions
 
@@ -45,6 +46,8 @@ def monitor(
     """
     files = list(forecasts or ())
     results.check_files({ROWS: out, PICTURES: plot, PAGES: report}, (data, *files), overwrite)
+    if recalibrate is not None:
+        check_target(recalibrate, overwrite)
     loaded = api.load(model)
     if not isinstance(loaded, api.Forecaster):
         raise ConfigError(f"{model}: expected a model that forecasts, found a classifier")
