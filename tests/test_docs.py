@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "docs"))
 from make_reference import render, render_api  # noqa: E402
 
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")),
     *(ROOT / "configs").glob("*.md"),
     *(ROOT / "data").glob("*.md"),
     *(ROOT / "docs").glob("*.md"),
