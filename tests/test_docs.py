@@ -73,7 +73,7 @@ def test_the_pages_stay_short():
     generated = {"api.md", "reference.md"}
     pages = [page for page in (ROOT / "docs").glob("*.md") if page.name not in generated]
     lines = sum(len(page.read_text(encoding="utf-8").splitlines()) for page in pages)
-    assert lines <= 1255
+    assert lines <= 1285
 
 
 def _place(folder: Path) -> None:
