@@ -357,9 +357,8 @@ def _compare_anew(new: Artifact, champion: Artifact, source: Source) -> tuple[bo
     since = max(new.trained_until, champion.trained_until)
     last = panel.last_observed
     seen, newest = panel.row_at(since), last - horizon
-    first = np.where(
-        seen < 0, last, np.maximum(seen, newest - _NEWEST)
-    )  # a series without rows then has none
+    # A series without rows then has none.
+    first = np.where(seen < 0, last, np.maximum(seen, newest - _NEWEST))
     series, row = drawn_cutoffs(first, newest, 1, panel.n_rows)
     if not len(series):
         return False, (

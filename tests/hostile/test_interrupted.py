@@ -78,9 +78,8 @@ def _there(folder: Path) -> dict[str, bytes]:
 
 def _clear(folder: Path) -> None:
     """Removes what a verb has made."""
-    for name in {name.split("/")[0] for name in tree(folder)} - {
-        path.name for path in GOLDEN.iterdir()
-    }:
+    given = {path.name for path in GOLDEN.iterdir()}
+    for name in {name.split("/")[0] for name in tree(folder)} - given:
         path = folder / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
