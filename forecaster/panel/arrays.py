@@ -39,8 +39,10 @@ def blocks(n_rows: int, columns: int = 1) -> Iterator[slice]:
         yield slice(start, min(start + step, n_rows))
 
 
-def owners(indptr: Ints, rows: slice) -> Ints:
-    """Returns the series of each row of a block: int64 [row]."""
+def owners(indptr: Ints, rows: slice | None = None) -> Ints:
+    """Returns the series of each row, or of those of a block: int64 [row]."""
+    if rows is None:
+        return np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     first = int(np.searchsorted(indptr, rows.start, side="right")) - 1
     last = int(np.searchsorted(indptr, rows.stop, side="left"))
     begins = np.clip(indptr[first : last + 1], rows.start, rows.stop)

@@ -8,8 +8,8 @@ doubt, or a sample.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -60,9 +60,16 @@ _COPY = 0.9995
 _MOST_LAGS = 48
 
 
+_EMPTY = {
+    "count": 0, "first": -1, "last": -1, "low": np.nan, "high": np.nan, "size": 0.0, "negative": 0, "zero": 0,
+    "run": 0, "gaps": 0, "longest": 0, "longest_at": -1,
+}  # fmt: skip
+"""The statistics of a column in a series, where nothing is observed."""
+
+
 @dataclass(frozen=True)
 class Facts:
-    """A panel and the statistics of its series."""
+    """A panel and the statistics of its series: [series, column], or [series] of one target."""
 
     panel: Panel
     horizon: int | None
@@ -95,6 +102,18 @@ class Facts:
     """Its first row; -1 = none."""
     whole: Bools
     """bool [column]: every value is a whole number."""
+    channel: int = 0
+    """Of one target."""
+
+    def of(self, channel: int) -> Facts:
+        """Returns the statistics of one target."""
+        own = {name: getattr(self, name)[:, channel] for name in _EMPTY}
+        return replace(self, channel=channel, **own)
+
+    @property
+    def name(self) -> str:
+        """Name of the one target."""
+        return self.panel.schema.target[self.channel]
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -121,25 +140,31 @@ class Facts:
             rows = np.repeat(begin - np.cumsum(length) + length, length) + np.arange(length.sum())
             yield part, rows, np.repeat(np.arange(len(part)), length)
 
-    def observed(self, series: np.integer[Any], channel: int) -> tuple[Ints, Floats]:
-        """Returns the rows in which a target of a series is observed, and its values."""
+    def nonzero(self, series: Ints) -> Iterator[tuple[Ints, Ints, Floats, Ints]]:
+        """Yields the cells of the target in some series that are observed and not 0, in groups.
+
+        Yields:
+            int64 [n] numbers of series; int64 [cell] rows; float64 [cell] values; int64 [n] first cell of each.
+        """
+        for part, rows, owner in self.blocks(series):
+            values = self.panel.values[rows, self.channel]
+            real = np.flatnonzero((values == values) & (values != 0))
+            begin = np.flatnonzero(np.diff(owner[real], prepend=-1))
+            yield part[owner[real[begin]]], rows[real], values[real], begin
+
+    def observed(self, series: np.integer[Any]) -> tuple[Ints, Floats]:
+        """Returns the rows in which the target of a series is observed, and its values."""
         begin, end = self.panel.indptr[series : series + 2]
-        values = self.panel.values[begin:end, channel]
+        values = self.panel.values[begin:end, self.channel]
         real = values == values
         return np.flatnonzero(real) + begin, values[real]
-
-    def at(self, row: int | np.int64) -> str:
-        """Returns the time of a row as text."""
-        return self.panel.calendar.text(int(self.panel.time[row]))
 
 
 def facts_of(panel: Panel, horizon: int | None, target: TargetConfig) -> Facts:
     """Returns the statistics of every series and column."""
     numbers, every = panel.values.shape[1], panel.values.shape[1] + panel.codes.shape[1]
-    empty = {"count": 0, "first": -1, "last": -1, "low": np.nan, "high": np.nan, "size": 0.0}
-    empty |= {"negative": 0, "zero": 0, "run": 0, "gaps": 0, "longest": 0, "longest_at": -1}
-    found: dict[str, Array] = {
-        name: np.full((panel.n_series, every), value) for name, value in empty.items()
+    found: dict[str, Any] = {
+        name: np.full((panel.n_series, every), value) for name, value in _EMPTY.items()
     }
     whole = np.ones(every, bool)
     for begin, part in panel.parts():
@@ -199,11 +224,12 @@ def check_panel(
     """
     facts, found = facts_of(panel, horizon, target or TargetConfig()), [*panel.notes]
     classes = classes or panel.schema.label is not None
+    targets = [facts.of(channel) for channel in range(panel.n_channels)]
     for rule in () if classes else TARGET_RULES:
-        for channel, name in enumerate(panel.schema.target):
-            found += rule(facts, channel, name)
-    for table_rule in CLASS_RULES if classes else TABLE_RULES:
-        found += table_rule(facts)
+        for target_facts in targets:
+            found += rule(target_facts)
+    for rule in CLASS_RULES if classes else TABLE_RULES:
+        found += rule(facts)
     return worst_first(found)
 
 
@@ -238,22 +264,22 @@ def _on_series(
 # Single targets
 
 
-def _constant(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
-    low, high = facts.low[:, channel], facts.high[:, channel]
-    bad = np.flatnonzero((facts.count[:, channel] > 1) & (low == high))
+def _constant(facts: Facts) -> Iterator[Finding]:
+    low, high = facts.low, facts.high
+    bad = np.flatnonzero((facts.count > 1) & (low == high))
     if len(bad):
-        text = f"SOME never change in '{name}' (the first holds {low[bad[0]]:g})"
+        text = f"SOME never change in '{facts.name}' (the first holds {low[bad[0]]:g})"
         advice = "leave them out if they are not meant to be forecast"
-        yield _on_series(facts, "constant", bad, text, advice, name)
+        yield _on_series(facts, "constant", bad, text, advice, facts.name)
 
 
-def _stuck(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
+def _stuck(facts: Facts) -> Iterator[Finding]:
     """Series whose last value holds for longer than chance allows: a meter that died."""
     least = max(_STUCK_ROWS, _STUCK_SEASONS * facts.panel.calendar.season_length)
-    count, run = facts.count[:, channel], facts.run[:, channel]
+    count, run = facts.count, facts.run
     bad, first = [], []
     for series in np.flatnonzero((run >= least) & (run * 10 >= count) & (run < count)):
-        rows, values = facts.observed(series, channel)
+        rows, values = facts.observed(series)
         held = int(run[series])
         # Where the value occurred before: how often did another one follow?
         same = values[:-held] == values[-1]
@@ -265,17 +291,17 @@ def _stuck(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
     if bad:
         row, value, held = first[0]
         text = (
-            f"SOME hold one value at their end in '{name}' for much longer than before (the first "
+            f"SOME hold one value at their end in '{facts.name}' for much longer than before (the first "
             f"{value:g} for {held:,} steps)"
         )
         advice = "empty these cells if the values are not real; then the forecast starts before them"
-        where = f"from {facts.at(row)}"
+        where = f"from {facts.panel.text_at(row)}"
         yield _on_series(facts, "stuck", np.array(bad), text, advice, where)
 
 
-def _outlier_scale(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
+def _outlier_scale(facts: Facts) -> Iterator[Finding]:
     """Series whose level is far from that of the others: often another unit."""
-    size = facts.size[:, channel]
+    size = facts.size
     real = np.flatnonzero(size > 0)
     if len(real) < 2:
         return
@@ -283,114 +309,105 @@ def _outlier_scale(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
     far = (ratio >= _OUTLIER) | (ratio <= 1 / _OUTLIER)
     if far.any():
         times = ratio[far][0]
-        text = f"SOME are of another scale in '{name}' (the first: {times:.1g} times the median)"
+        text = f"SOME are of another scale in '{facts.name}' (the first: {times:.1g} times the median)"
         advice = "check their unit; each series is scaled separately, so they are still forecast"
-        yield _on_series(facts, "scale", real[far], text, advice, name)
+        yield _on_series(facts, "scale", real[far], text, advice, facts.name)
 
 
-def _negative_counts(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
+def _negative_counts(facts: Facts) -> Iterator[Finding]:
     """Counts of which a few are negative."""
-    negative = facts.negative[:, channel]
-    count, cells = int(negative.sum()), int(facts.count[:, channel].sum())
-    if not facts.whole[channel] or not 0 < count <= _NEGATIVE_SHARE * cells:
+    negative = facts.negative
+    count, cells = int(negative.sum()), int(facts.count.sum())
+    if not facts.whole[facts.channel] or not 0 < count <= _NEGATIVE_SHARE * cells:
         return
     series = np.flatnonzero(negative)[0]
-    rows, values = facts.observed(series, channel)
+    rows, values = facts.observed(series)
     first = np.flatnonzero(values < 0)[0]
     text = (
-        f"'{name}' holds whole numbers, and {count:,} of {cells:,} are negative (the first is "
+        f"'{facts.name}' holds whole numbers, and {count:,} of {cells:,} are negative (the first is "
         f"{values[first]:g})"
     )
     advice = "empty these cells if this is count data; keep them if negatives are valid (returns)"
-    series_name, where = facts.panel.series_names[series], facts.at(rows[first])
+    series_name, where = facts.panel.series_names[series], facts.panel.text_at(rows[first])
     yield Finding("warning", "negative", text, advice, series_name, where, count)
 
 
-def _sparse(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
+def _sparse(facts: Facts) -> Iterator[Finding]:
     """Series that are mostly zero, whose medians add up to little."""
-    count, zero = facts.count[:, channel], facts.zero[:, channel]
+    count, zero = facts.count, facts.zero
     bad = np.flatnonzero((2 * zero >= count) & (zero < count))
     if len(bad):
         share = zero[bad[0]] / count[bad[0]]
         text = (
-            f"SOME are 0 in at least half of their observed steps in '{name}' (the first in {share:.0%}): "
+            f"SOME are 0 in at least half of their observed steps in '{facts.name}' (the first in {share:.0%}): "
             "there the median of a step is near 0, and medians add up to less than the demand"
         )
         advice = "plan with upper quantiles"
-        if not facts.negative[:, channel].any() and zero.sum() >= ZEROS * count.sum():
+        if not facts.negative.any() and zero.sum() >= ZEROS * count.sum():
             advice += "; fit such series separately with --experts tsb, whose quantiles are of intermittent demand"
-        yield _on_series(facts, "sparse", bad, text, advice, name)
+        yield _on_series(facts, "sparse", bad, text, advice, facts.name)
 
 
-def _jumps(facts: Facts, channel: int, name: str) -> Iterator[Finding]:
-    """Series whose level changes by a large factor, or whose sign flips, and stays so."""
-    series = np.flatnonzero(facts.count[:, channel] >= 2 * _SIDE)
-    low, high = facts.low[series, channel], facts.high[series, channel]
+def _level_shifts(facts: Facts) -> Iterator[Finding]:
+    """Series whose level changes by a large factor, and stays so."""
+    low, high = facts.low, facts.high
     # Extremes, then the first and the last value, show cheaply which series may have changed.
     nearest = np.maximum(np.maximum(low, -high), 0)
-    likely = series[np.maximum(np.abs(low), np.abs(high)) >= 2**_JUMP * nearest]
-    shifts, flips = list[tuple[int, int, float]](), list[tuple[int, int, float]]()
-    for part, rows, owner in facts.blocks(likely):
-        values = facts.panel.values[rows, channel]
-        real = np.flatnonzero((values == values) & (values != 0))
-        begin = np.flatnonzero(np.diff(owner[real], prepend=-1))
-        count = np.diff(begin, append=len(real))
-        one, other = values[real[begin]], values[real[begin + count - 1]]
-        lasting = (np.abs(np.log2(np.abs(one / other))) >= _NEAREST) | ((one > 0) != (other > 0))
-        real, count = real[np.repeat(lasting, count)], count[lasting]
-        for found, changes in ((shifts, _level_shifts), (flips, _sign_flips)):
-            at, size = changes(values[real], count)
-            found += zip(part[owner[real[at]]], rows[real[at]], size, strict=True)
+    wide = np.maximum(np.abs(low), np.abs(high)) >= 2**_JUMP * nearest
+    long = facts.count >= 2 * _SIDE
+    shifts = list[tuple[int, int, float]]()
+    for series, rows, values, begin in facts.nonzero(np.flatnonzero(wide & long)):
+        end = begin + np.diff(begin, append=len(rows))
+        apart = np.abs(np.log2(np.abs(values[begin] / values[end - 1])))
+        for place in np.flatnonzero(apart >= _NEAREST):
+            first, ratio = _new_level(values[begin[place] : end[place]])
+            if ratio:
+                shifts.append((series[place], rows[begin[place] + first], ratio))
     if shifts:
         ratio = float(f"{shifts[0][2]:.1g}")
-        text = f"the level of SOME in '{name}' changes by a factor of about {ratio:,.0f} and stays so"
-        yield _lasting(facts, shifts, text, "if the unit changed, bring all rows to one unit")
-    if flips:
-        text = f"the sign of SOME in '{name}' flips and stays flipped"
-        yield _lasting(facts, flips, text, "if the convention changed, bring all rows to one sign")
+        text = f"the level of SOME in '{facts.name}' changes by a factor of about {ratio:,.0f} and stays so"
+        advice = "if the unit changed, bring all rows to one unit"
+        bad = np.array([series for series, _, _ in shifts])
+        yield _on_series(facts, "jump", bad, text, advice, facts.panel.text_at(shifts[0][1]))
 
 
-def _lasting(facts: Facts, changes: Sequence[Any], text: str, advice: str) -> Finding:
-    bad, where = np.array([change[0] for change in changes]), facts.at(changes[0][1])
-    return _on_series(facts, "jump", bad, text, advice, where)
-
-
-def _level_shifts(values: Floats, count: Ints) -> tuple[Ints, Floats]:
-    """Returns the first value of each new level, one per series at most, and the ratio of both levels.
+def _new_level(values: Floats) -> tuple[int, float]:
+    """Returns the first value of a new level of a series, and the ratio of both levels; 0 = there is none.
 
     Args:
-        values: other than 0, of one series after the other.
-        count: of the values of each series.
+        values: other than 0.
     """
-    level, owner = np.log2(np.abs(values)), np.repeat(np.arange(len(count)), count)
-    begin = np.append(0, np.cumsum(count))
-    # Series are lifted farther apart than levels lie, so that no extreme is taken from another series.
-    up, down = level + 4096.0 * owner, level - 4096.0 * owner
-    rise = np.minimum.accumulate(up[::-1])[::-1][1:] - np.maximum.accumulate(up)[:-1]
-    fall = np.minimum.accumulate(down)[:-1] - np.maximum.accumulate(down[::-1])[::-1][1:]
-    before = np.arange(1, len(level)) - begin[owner[:-1]]
-    after = count[owner[:-1]] - before
-    at = np.flatnonzero((np.maximum(rise, fall) >= _NEAREST) & (np.minimum(before, after) >= _SIDE)) + 1
-    sums, own = np.append(0, np.cumsum(level)), owner[at]
-    means = (
-        (sums[at] - sums[begin[own]]) / before[at - 1],
-        (sums[begin[own + 1]] - sums[at]) / after[at - 1],
-    )
-    ratio = np.abs(means[1] - means[0])
-    large = np.flatnonzero(ratio >= _JUMP)
-    first = large[np.unique(own[large], return_index=True)[1]]
-    return at[first], 2.0 ** ratio[first]
+    level = np.log2(np.abs(values))
+    ahead = level[::-1]
+    rise = np.minimum.accumulate(ahead)[-2::-1] - np.maximum.accumulate(level)[:-1]
+    fall = np.minimum.accumulate(level)[:-1] - np.maximum.accumulate(ahead)[-2::-1]
+    before = np.arange(1, len(level))
+    after = len(level) - before
+    sums = np.cumsum(level)
+    ratio = np.abs((sums[-1] - sums[:-1]) / after - sums[:-1] / before)
+    found = (np.maximum(rise, fall) >= _NEAREST) & (np.minimum(before, after) >= _SIDE)
+    first = int((found & (ratio >= _JUMP)).argmax())
+    return first + 1, float(2.0 ** ratio[first]) if found[first] and ratio[first] >= _JUMP else 0.0
 
 
-def _sign_flips(values: Floats, count: Ints) -> tuple[Ints, Floats]:
-    """Returns the first value after a single change of sign, by a large step, and that step."""
-    begin = np.cumsum(count) - count
-    step, crosses = np.abs(np.diff(values, prepend=np.nan)), np.diff(values > 0, prepend=False)
-    step[begin], crosses[begin] = 0, False
-    once = np.add.reduceat(crosses, begin, dtype=int) == 1
-    at = np.flatnonzero(crosses & np.repeat(once, count))
-    others = np.maximum.reduceat(np.where(crosses, 0, step), begin)[once]
-    return at[large := step[at] >= _FLIP * others], step[at][large]
+def _sign_flips(facts: Facts) -> Iterator[Finding]:
+    """Series of which the sign changes once, by a large step."""
+    both = (facts.low < 0) & (facts.high > 0)
+    long = facts.count >= 2 * _SIDE
+    flips = list[tuple[int, int]]()
+    for series, rows, values, begin in facts.nonzero(np.flatnonzero(both & long)):
+        step, crosses = np.abs(np.diff(values, prepend=np.nan)), np.diff(values > 0, prepend=False)
+        step[begin], crosses[begin] = 0, False
+        once = np.add.reduceat(crosses, begin, dtype=int) == 1
+        at = np.flatnonzero(crosses & np.repeat(once, np.diff(begin, append=len(rows))))
+        others = np.maximum.reduceat(np.where(crosses, 0, step), begin)[once]
+        large = step[at] >= _FLIP * others
+        flips += zip(series[once][large], rows[at[large]], strict=True)
+    if flips:
+        text = f"the sign of SOME in '{facts.name}' flips and stays flipped"
+        advice = "if the convention changed, bring all rows to one sign"
+        bad = np.array([series for series, _ in flips])
+        yield _on_series(facts, "jump", bad, text, advice, facts.panel.text_at(flips[0][1]))
 
 
 # Ends and bounds
@@ -490,10 +507,10 @@ def _ends(facts: Facts) -> Iterator[Finding]:
         bad = seen[late]
         text = f"SOME end long before the others (up to {behind.max():,.0f} steps)"
         advice = "leave them out if they are closed; otherwise each is forecast from its own end"
-        where = f"ends {facts.at(panel.last_observed[bad[0]])}"
+        where = f"ends {facts.panel.text_at(panel.last_observed[bad[0]])}"
         yield _on_series(facts, "ended", bad, text, advice, where)
     if (behind > 0).any():
-        first, last = (panel.calendar.text(int(time)) for time in (ends.min(), ends.max()))
+        first, last = map(panel.calendar.text, (ends.min(), ends.max()))
         advice = "each is forecast from its own end; pass --cutoff last for one date"
         text, where = f"SOME end before {last}", f"{first} to {last}"
         yield _on_series(facts, "ends", seen[behind > 0], text, advice, where, "note")
@@ -561,7 +578,10 @@ def _steps_and_gaps(facts: Facts) -> Iterator[Finding]:
     ):  # fmt: skip
         if (found := steps.filter(kind)).height:
             bad, early, late = found.to_numpy().T
-            where, text = facts.at(panel.first_observed[int(bad[0])]), text.format(early[0], late[0])
+            where, text = (
+                facts.panel.text_at(panel.first_observed[int(bad[0])]),
+                text.format(early[0], late[0]),
+            )
             yield _on_series(facts, "frequency", bad.astype(int), text, advice, where)
     yield from _gaps(facts, steps["series"].to_numpy())
 
@@ -607,7 +627,7 @@ def _gaps(facts: Facts, other_steps: Ints) -> Iterator[Finding]:
             text += f", where clocks change, as in {zone}"
             advice += f"; pass --time-zone {zone} if times are local"
     severity: Severity = "warning" if gappy else "note"
-    where = f"from {facts.at(facts.longest_at[series, channel])}"
+    where = f"from {facts.panel.text_at(facts.longest_at[series, channel])}"
     yield Finding(severity, "gaps", text, advice, panel.series_names[series], where, total)
 
 
@@ -699,7 +719,7 @@ def _edges(facts: Facts) -> Iterator[Finding]:
                 series = int(steps.argmax())
                 severity: Severity = "note" if begins or steps[series] == 1 else "warning"
                 text = f"'{name}' {does} in {count:,} of {total:,} series, by up to {steps[series]:,} steps"
-                where = f"{does.split()[0]} {facts.at(at[series])}"
+                where = f"{does.split()[0]} {facts.panel.text_at(at[series])}"
                 found = text, advice, names[series], where, count
                 yield Finding(severity, "leading" if begins else "trailing", *found)
 
@@ -732,7 +752,7 @@ def _horizon(facts: Facts) -> Iterator[Finding]:
             )
             advice = "give all steps of the horizon with --future FILE, or shorten --horizon"
         if few:
-            where = f"at {facts.at(cutoff[series])}"
+            where = f"at {facts.panel.text_at(cutoff[series])}"
             yield Finding(severity, "horizon", text, advice, panel.series_names[series], where, few)
 
 
@@ -793,8 +813,8 @@ def _unknown_categories(facts: Facts) -> Iterator[Finding]:
                     f"'{name}' that the model has not learned{': ' if words else ''}{listing(words)}"
                 )
                 advice = "they are forecast as unknown; correct the spelling, or fit again with them"
-                series_name = panel.series_names[panel.series_at(bad)[0] if by_row else bad[0]]
-                where = facts.at(bad[0]) if by_row else name
+                series_name = panel.name_at(bad[0]) if by_row else panel.series_names[bad[0]]
+                where = panel.text_at(bad[0]) if by_row else name
                 yield Finding("warning", "unknown-category", text, advice, series_name, where, len(bad))
 
 
@@ -831,18 +851,28 @@ def _correlation(one: Floats, other: Floats) -> Floats:
     rows = min(one.shape[1], other.shape[1])
     one, other = one[:, :rows], other[:, :rows]
     real, also = (one == one).astype(np.float64), (other == other).astype(np.float64)
-    one, other = np.where(real > 0, one, 0), np.where(also > 0, other, 0)
-    product = one.transpose(0, 2, 1) @ other
-    power = (one**2).transpose(0, 2, 1) @ also, real.transpose(0, 2, 1) @ other**2
-    usable = (real.transpose(0, 2, 1) @ also >= _LEAST_PAIRS) & (power[0] > 0) & (power[1] > 0)
-    alike = np.abs(product) / np.sqrt(np.where(usable, power[0] * power[1], 1))
-    alike = np.where(usable, alike, np.nan)
+    one, other = np.nan_to_num(one), np.nan_to_num(other)
+
+    def added(left: Floats, right: Floats) -> Floats:
+        return left.transpose(0, 2, 1) @ right
+
+    power = added(one**2, also) * added(real, other**2)
+    usable = (added(real, also) >= _LEAST_PAIRS) & (power > 0)
+    alike = np.abs(added(one, other)) / np.sqrt(np.where(usable, power, np.nan))
     alike[:, ~usable.any(axis=0)] = 0
     return np.nanmedian(alike, axis=0)
 
 
-TARGET_RULES = (_constant, _stuck, _outlier_scale, _jumps, _negative_counts, _sparse)
-"""Called with each channel and its name."""
+TARGET_RULES = (
+    _constant,
+    _stuck,
+    _outlier_scale,
+    _level_shifts,
+    _sign_flips,
+    _negative_counts,
+    _sparse,
+)
+"""Called with the facts of each target."""
 TABLE_RULES = (
     _unobserved, _short, _ends, _future, _bounds, _steps_and_gaps, _empty, _edges, _horizon, _leaks, _twins,
     _unknown_categories,

@@ -22,6 +22,7 @@ from forecaster.panel.findings import Faults, Finding, beside, fault, refuse_err
 from forecaster.panel.frames import Table, read_tables
 from forecaster.panel.holidays import check_holidays, count_holidays
 from forecaster.panel.infer_freq import MOST_GRID_ROWS, Parts, check_not_finer, find_freq
+from forecaster.panel.names import common
 from forecaster.panel.one_row_per_series import rows_reasons, to_long
 from forecaster.panel.order import Order
 from forecaster.panel.panel import MISSING, Panel
@@ -126,10 +127,10 @@ def _schema_until(
     own = {name: getattr(schema, name) for name in ("past", "static", "categorical")}
     declared |= {name: names for name, names in own.items() if getattr(data, name) is not None}
     # Columns that only this table has were no choice of the fit.
-    seen = {*schema.reasons, *keys, *target, *schema.known, *schema.past, *schema.static}
+    seen = {*schema.reasons, *keys, *target, *schema.covariates}
 
     def cut(table: Table) -> Table:
-        columns = [name for name in table.frame.columns if name in seen or name == schema.time]
+        columns = common(table.frame.columns, (*seen, schema.time))
         times: pl.Series | None = None
         if schema.time in columns:
             table, times = comparable_times(table, schema.time, data)
@@ -206,7 +207,7 @@ def build_panel(
         with faults:
             layout = clock_of(rows) if schema.pivots else rows.layout()
             calendar, regular = find_calendar(rows.schema, data, [layout])
-        rows = joined(rows, data, covariates, future, faults, begin=fitted or begin)
+        rows = joined(rows, data, faults, covariates, future, begin=fitted or begin)
         notes += rows.notes
         refuse_errors([*rows.notes, *faults.found])
         if schema.pivots:
@@ -245,9 +246,9 @@ def _in_long_form(table: Table, data: DataConfig, schema: Schema | None) -> tupl
 def joined(
     rows: Rows,
     data: DataConfig,
-    covariates: Table | None,
-    future: Table | None,
     faults: Faults,
+    covariates: Table | None = None,
+    future: Table | None = None,
     begin: bool = False,
 ) -> Rows:
     """Returns the rows with covariates and future rows; gathers faults. `begin`: also new series."""
@@ -265,7 +266,7 @@ def joined(
 
 def _changing_statics(rows: Rows) -> Iterator[Finding]:
     """Yields a warning for each static column that holds several values in some series."""
-    statics = [name for name in rows.schema.static if name in rows.frame.columns]
+    statics = common(rows.schema.static, rows.frame.columns)
     several = [(pl.col(name).min() != pl.col(name).max()).alias(name) for name in statics]
     ends = rows.frame.group_by(SERIES, maintain_order=True).agg(several) if several else rows.frame
     for name in statics:
@@ -336,10 +337,10 @@ def panel_of(
 
 def _arrays(rows: Rows, calendar: Calendar, name: str, kind: str) -> Panel:
     schema, frame = rows.schema, rows.frame
-    categories = dict(schema.categories)
-    for column in (*schema.code_columns, *schema.static_category):
-        if column not in categories:
-            categories[column] = tuple(frame[column].drop_nulls().unique().sort().to_list())
+    names = (*schema.code_columns, *schema.static_category)
+    own = {name: frame[name] for name in names if name not in schema.categories}
+    words = {name: tuple(column.drop_nulls().unique().sort()) for name, column in own.items()}
+    categories = schema.categories | words
     time, indptr = rows.layout()
     given = frame.group_by(SERIES).agg(pl.col(schema.static).drop_nulls().first())
     # A series that covers no whole period has no row left.
@@ -347,9 +348,14 @@ def _arrays(rows: Rows, calendar: Calendar, name: str, kind: str) -> Panel:
     static = static.join(given, on=SERIES, how="left", maintain_order="left")
     codes, unmet = _codes(frame, schema.code_columns, categories)
     static_codes, more = _codes(static, schema.static_category, categories)
-    schema = replace(schema, freq=calendar.freq, categories=categories)
     return Panel(
-        schema=replace(schema, season_length=calendar.season, periods=calendar.periods),
+        schema=replace(
+            schema,
+            freq=calendar.freq,
+            season_length=calendar.season,
+            periods=calendar.periods,
+            categories=categories,
+        ),
         calendar=calendar,
         keys=rows.keys,
         values=_numbers(frame, schema.columns),
@@ -378,10 +384,10 @@ def _codes(
     """Returns the codes of columns, and by column the categories that have none."""
     codes, unmet = np.zeros((frame.height, len(names)), np.int32), {}
     for k, name in enumerate(names):
-        known = frame[name].cast(pl.Enum(categories[name]), strict=False).to_physical()
-        codes[:, k] = known.cast(pl.Int32).fill_null(-1).to_numpy() + 1
-        codes[frame[name].is_null().to_numpy(), k] = MISSING
-        if len(unknown := frame[name].filter(codes[:, k] == 0)):
+        words = frame[name]
+        known = words.cast(pl.Enum(categories[name]), strict=False).to_physical().cast(pl.Int32)
+        codes[:, k] = (known + 1).fill_null(0).set(words.is_null(), MISSING)
+        if len(unknown := words.filter(codes[:, k] == 0)):
             unmet[name] = tuple(unknown.unique(maintain_order=True))
     return codes, unmet
 
@@ -395,19 +401,18 @@ def _check_finite(panel: Panel, faults: Faults) -> None:
         infinite = np.abs(values) > _LARGEST
         for column in np.flatnonzero(infinite.any(axis=0)):
             bad, name = np.flatnonzero(infinite[:, column]), names[column]
-            series, time = int(bad[0]), ""
-            if per_row:
-                series = int(panel.series_at(bad[0]))
-                time = panel.calendar.text(int(panel.time[bad[0]]))
-            first, at = panel.series_names[series], f" at {time}" if time else ""
+            row, count = bad[0], len(bad)
+            first = panel.name_at(row) if per_row else panel.series_names[row]
+            where = panel.text_at(row) if per_row else name
+            at = f" at {where}" if per_row else ""
             text = (
                 f"{panel.name}: column '{name}': expected finite numbers, found "
-                f"{values[bad[0], column]} in series '{first}'{at} ({len(bad)} such cells; numbers "
+                f"{values[row, column]} in series '{first}'{at} ({count} such cells; numbers "
                 "beyond 3.4e38 count)"
             )
-            advice, count = "leave the cell empty where the value is missing", len(bad)
+            advice = "leave the cell empty where the value is missing"
             with faults:
-                raise fault("infinite", text, advice, series=first, where=time or name, count=count)
+                raise fault("infinite", text, advice, series=first, where=where, count=count)
 
 
 # The regular grid: rows move to their place on it, and gaps become empty rows.
@@ -453,7 +458,7 @@ def _opened(panel: Panel, off: Bools) -> Panel:
     count, freq = int(closed.sum()), panel.calendar.freq
     if not 0 < count <= max(1, RARE * panel.n_rows):
         return panel
-    first = panel.calendar.text(int(panel.time[closed][0]))
+    first = panel.text_at(closed.argmax())
     text = f"{count:,} rows lie outside the days or hours of {freq}, and are left out"
     advice = "nothing to do if they are exceptions; --freq 1d or 1h keeps them, and forecasts all days or hours"
     note = Finding("warning", "calendar", text, advice, where=first, count=count)
@@ -475,12 +480,14 @@ def _settled(panel: Panel) -> Panel:
     if (stamps := calendar.settled(time, panel.indptr)) is None:
         raise _off_grid(panel, off)
     moved = stamps != time
-    count, freq, row = int(moved.sum()), calendar.freq, int(np.argmax(moved))
-    first, to = calendar.text(int(time[row])), calendar.text(int(stamps[row]))
-    text = f"{count:,} of {len(time):,} rows lie around steps of {freq}, and are read at these: {first} at {to}"
+    count, row = int(moved.sum()), moved.argmax()
+    first, to = panel.text_at(row), calendar.text(stamps[row])
+    text = (
+        f"{count:,} of {len(time):,} rows lie around steps of {calendar.freq}, and are read at these: "
+        f"{first} at {to}"
+    )
     advice = "nothing to do if a row is a step; --resample with --agg adds rows up by calendar periods instead"
-    name = panel.series_names[int(panel.series_at(row))]
-    note = Finding("note", "jitter", text, advice, name, first, count)
+    note = Finding("note", "jitter", text, advice, panel.name_at(row), first, count)
     return replace(panel, time=stamps, notes=(*panel.notes, note))
 
 
@@ -495,10 +502,9 @@ def check_density(name: str, freq: str, total: int, rows: int) -> None:
 
 
 def _off_grid(panel: Panel, off: Bools) -> DataError:
-    row, count = int(np.argmax(off)), int(off.sum())
-    series = int(panel.series_at(row))
-    rows, name = (panel.indptr[series], row), panel.series_names[series]
-    first, time = (panel.calendar.text(int(panel.time[at])) for at in rows)
+    row, count = off.argmax(), int(off.sum())
+    name, time = panel.name_at(row), panel.text_at(row)
+    first = panel.text_at(panel.indptr[panel.series_at(row)])
     text = (
         f"{panel.name}: expected steps of {panel.calendar.freq} from {first} in series '{name}', found "
         f"{time} ({count} such rows)"

@@ -22,8 +22,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from forecaster.errors import DataError
-from forecaster.panel.arrays import BLOCK_CELLS, Bools, Floats, Ints
-from forecaster.panel.timestamps import parse_times
+from forecaster.panel.arrays import BLOCK_CELLS, Bools, Floats, Ints, owners
+from forecaster.panel.timestamps import MICROSECONDS, MONTH_NAMES, parse_times
 
 Times = Ints
 
@@ -47,18 +47,26 @@ UNITS = (
     "i (integer step)"
 )
 _SPELLINGS = {
-    "S": "s", "sec": "s", "second": "s", "seconds": "s", "L": "ms", "U": "us",
-    "T": "min", "m": "min", "minute": "min", "minutes": "min", "minutely": "min",
-    "H": "h", "hour": "h", "hours": "h", "hourly": "h", "hr": "h",
-    "D": "d", "day": "d", "days": "d", "daily": "d", "B": "b", "business": "b",
-    "W": "w", "week": "w", "weeks": "w", "weekly": "w",
-    "MS": "mo", "M": "moe", "ME": "moe", "month": "mo", "months": "mo", "monthly": "mo",
-    "QS": "q", "Q": "qe", "QE": "qe", "quarter": "q", "quarters": "q", "quarterly": "q",
-    "YS": "y", "AS": "y", "A": "ye", "Y": "ye", "YE": "ye",
-    "year": "y", "years": "y", "yearly": "y", "annual": "y", "integer": "i", "step": "i",
-}  # fmt: skip
+    "us": "U",
+    "ms": "L",
+    "s": "S sec second seconds",
+    "min": "T m minute minutes minutely",
+    "h": "H hr hour hours hourly",
+    "d": "D day days daily",
+    "b": "B business",
+    "w": "W week weeks weekly",
+    "mo": "MS month months monthly",
+    "moe": "M ME",
+    "q": "QS quarter quarters quarterly",
+    "qe": "Q QE",
+    "y": "YS AS year years yearly annual",
+    "ye": "A Y YE",
+    "i": "integer step",
+}
+"""Other names of each unit: those of pandas, and words."""
+_UNIT_OF = {word: unit for unit, words in _SPELLINGS.items() for word in words.split()}
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-_MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_MONTH_NAMES = tuple(name[:3].lower() for name in MONTH_NAMES.split())
 
 
 def parse_freq(text: str) -> str:
@@ -76,15 +84,15 @@ def parse_freq(text: str) -> str:
     """
     match = re.fullmatch(r"\s*(\d*)\s*([A-Za-z]*)((?:-[A-Za-z]{3}|-[\w:.]+)*)\s*", text)
     count, unit, anchor = match.groups("") if match else ("", "?", "")
-    unit, anchor = _SPELLINGS.get(unit) or _SPELLINGS.get(unit.lower()) or unit or "i", anchor.lower()
-    anchors: Sequence[str] = (
-        _MONTH_NAMES if MONTHS.get(unit, 1) > 1 else WEEKDAYS if unit in "bw" else ()
-    )
-    parts = [anchor[1:]]
+    unit, anchor = _UNIT_OF.get(unit) or _UNIT_OF.get(unit.lower()) or unit or "i", anchor.lower()
+    anchors, parts = tuple[str, ...](), [anchor[1:]]
     if unit in _OPEN:
         anchors, parts = (*WEEKDAYS, *clocks(count + unit)), re.split(r"-|\.\.", anchor[1:])
-    known = unit in FIXED or unit in MONTHS or unit in ("b", "i")
-    known = known and (not anchor or {*parts} <= {*anchors})
+    elif unit == "w":
+        anchors = WEEKDAYS
+    elif MONTHS.get(unit, 1) > 1:
+        anchors = _MONTH_NAMES
+    known = unit in {*FIXED, *MONTHS, "b", "i"} and (not anchor or {*parts} <= {*anchors})
     if not known or count.strip("0") == "" != count or not text.strip():
         raise DataError(f"freq '{text}': expected a count and a unit, as 1h; units are {UNITS}")
     length = FIXED.get(unit) or MONTHS.get(unit, 1) * 31 * DAY
@@ -116,7 +124,7 @@ def closed_days(counts: Times, weeks: Floats) -> Bools:
     days = (~closed).sum(axis=1)
     filled = counts.sum(axis=1) / np.maximum(days * weeks, 1)
     proven = (days > 1) & proves_closed(filled, weeks)
-    return np.asarray(closed & proven[:, None])
+    return closed & proven[:, None]
 
 
 def proves_closed(filled: Any, cycles: Any) -> Any:
@@ -264,9 +272,9 @@ class Calendar:
         count, unit = self._count_unit
         if self._open:
             return max(1, round((7 * DAY if unit == "b" else self.day) / self.step))
-        whole = {"d": 7, "w": 52, "mo": 12, "moe": 12, "q": 4, "qe": 4}.get(unit, 1)
         if not self.integer and unit in FIXED and self.step < DAY:
             return max(1, round(DAY / self.step))
+        whole = {"d": 7, "w": 52}.get(unit) or 12 // MONTHS.get(unit, 12)
         return max(1, round(whole / count))
 
     def shift(self, anchor: Times | int, count: Times | int) -> Times:
@@ -275,16 +283,15 @@ class Calendar:
         Months keep the anchor's day, clipped to the month's length; month ends are the last days.
         """
         if self._elapsed:
-            return np.asarray(anchor + np.asarray(count, np.int64) * self._elapsed, np.int64)
+            return anchor + np.asarray(count, np.int64) * self._elapsed
         size, unit = self._count_unit
-        anchor = np.asarray(anchor, np.int64)
+        anchor, count = np.asarray(anchor, np.int64), np.asarray(count, np.int64)
         local = self.wall_clock(anchor)
         days, clock = np.divmod(local, DAY)
-        moved = np.asarray(count, np.int64) * size
+        moved = count * size
         if self._open:
             number, clock = self._numbered(local)
-            number = number + np.asarray(count, np.int64) * self._stride
-            week, cell = np.divmod(number, len(self._open))
+            week, cell = np.divmod(number + count * self._stride, len(self._open))
             days, clock = 7 * week - 3, clock + np.array(self._open)[cell] * self._cell
         elif unit in MONTHS:
             month = months_of(days)
@@ -301,7 +308,7 @@ class Calendar:
     def steps(self, anchor: Times | int, time: Times | int) -> Times:
         """Returns the whole steps from anchors to times, rounded down; broadcasts."""
         if self._elapsed:
-            return np.asarray(np.floor_divide(np.subtract(time, anchor), self._elapsed), np.int64)
+            return np.subtract(time, anchor, dtype=np.int64) // self._elapsed
         size, unit = self._count_unit
         walls = [self.wall_clock(np.asarray(x, np.int64)) for x in (anchor, time)]
         first, last = (wall // DAY for wall in walls)
@@ -313,7 +320,7 @@ class Calendar:
         else:
             apart, size = last - first, size * (FIXED[unit] // DAY)
         count = apart // size
-        return np.asarray(count - (self.shift(anchor, count) > time), np.int64)
+        return count - (self.shift(anchor, count) > time)
 
     def anchors(self, time: Times, indptr: Times) -> Times:
         """Returns a time of each series that steps are counted from: int64 [series], 0 without rows.
@@ -372,7 +379,7 @@ class Calendar:
             time: int64 [row], rising within each series.
             indptr: int64 [series + 1].
         """
-        count, owner = np.diff(indptr), np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+        count, owner = np.diff(indptr), owners(indptr)
         anchor = self.anchors(time, indptr)
         apart = pl.DataFrame({"series": owner, "apart": self._nearest(anchor[owner], time)[1]})
         median = apart.group_by("series").agg(pl.col("apart").median()).sort("series")["apart"]
@@ -403,9 +410,9 @@ class Calendar:
             return np.zeros(len(time), bool)
         days = self.wall_clock(time) // DAY
         place = days + 3 if self.unit == "w" else months_of(days)
-        return np.asarray(place % self._anchor[1] != self._anchor[0])
+        return place % self._anchor[1] != self._anchor[0]
 
-    def period(self, time: Times) -> tuple[Times, Times, Times]:
+    def period(self, time: Times) -> list[Times]:
         """Returns begin, end (exclusive) and stamp of the calendar period that each time lies in.
 
         As in pandas, weeks are stamped with their last day (Sunday, unless the step names another), as
@@ -416,13 +423,12 @@ class Calendar:
         ends, (place, cycle) = unit == "w" or unit.endswith("e"), self._anchor or (0, 1)
         lag = f"{(place + ends) % cycle}{'d' if unit == 'w' else 'mo'}"
         every = f"{size}{'m' if unit == 'min' else unit.removesuffix('e')}"
-        stamps = pl.Series(self.wall_clock(time) if local else time).cast(pl.Datetime("us"))
+        stamps = pl.Series(self.wall_clock(time) if local else time).cast(MICROSECONDS)
         begin = stamps.dt.offset_by(f"-{lag}").dt.truncate(every).dt.offset_by(lag)
         end = begin.dt.offset_by(every)
         found = (begin, end, end.dt.offset_by("-1d") if ends else begin)
         walls = [part.to_physical().to_numpy() for part in found]
-        one, two, three = (self.instant(wall) for wall in walls) if local else walls
-        return one, two, three
+        return [self.instant(wall) for wall in walls] if local else walls
 
     def is_dense(self, time: Times, indptr: Times) -> bool:
         """Whether every row is one step after the one before; may be False where steps vary in length."""
@@ -451,24 +457,19 @@ class Calendar:
         """
         if not self.cycles:
             return np.zeros((len(time), 0), np.float32)
-        time = np.asarray(time, np.int64)
         local = time if self.integer else self.wall_clock(time)
         days, clock = np.divmod(local, DAY)
         share = clock / DAY
+        january = months_of(days) // 12 * 12
+        start = first_days(january)
+        year = (days - start + share) / (first_days(january + 12) - start)
         day, week = share, ((days + 3) % 7 + share) / 7
         if self._open:
             number, rest = self._numbered(local)
             step = number % len(self._open) + rest / self._cell
             day, week = step / (self.day / self.step) % 1, step / len(self._open)
-        columns = []
-        for cycle in self._calendar_cycles:
-            if cycle != "year":
-                columns.append(day if cycle == "day" else week)
-            else:
-                january = months_of(days) // 12 * 12
-                start = first_days(january)
-                lasts = first_days(january + 12) - start
-                columns.append((days - start + share) / lasts)
+        parts = {"day": day, "week": week, "year": year}
+        columns = [parts[cycle] for cycle in self._calendar_cycles]
         for period in self.periods:
             length = self._elapsed
             place = time % (length * period) / length if length else self.steps(0, time) % period
@@ -503,7 +504,7 @@ class Calendar:
             time = self.period(self.period(after)[0] - 1)[2]
         return int(time[0])
 
-    def text(self, time: int) -> str:
+    def text(self, time: int | np.int64) -> str:
         """Returns a time on the zone's wall clock, without the time of day where steps are days."""
         if self.integer:
             return str(int(time))
@@ -529,8 +530,8 @@ class Calendar:
         exist is moved by as much (02:30 becomes 03:30, a missing midnight 01:00).
         """
         if not self._zoned:
-            return np.asarray(local, np.int64)
-        stamps = pl.Series(local.ravel()).cast(pl.Datetime("us"))
+            return local
+        stamps = pl.Series(local.ravel()).cast(MICROSECONDS)
         zone = str(self.time_zone)
 
         def placed(wall: pl.Series) -> pl.Series:

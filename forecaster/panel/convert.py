@@ -10,7 +10,7 @@ whole table, bit for bit: where all rows contradict the sample, an error names t
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,15 +38,18 @@ from forecaster.panel.frames import (
 )
 from forecaster.panel.holidays import check_holidays
 from forecaster.panel.infer_freq import Parts, grid_rows
+from forecaster.panel.names import common
 from forecaster.panel.numbers import Decimals
 from forecaster.panel.panel import Panel
 from forecaster.panel.pivoted import check_storable
 from forecaster.panel.resample import resampled
 from forecaster.panel.roles import (
+    COVARIATES,
     MOST_CATEGORIES,
     MOST_CODES,
     check_schema,
     comparable_times,
+    declared_columns,
     infer_schema,
     join_clock,
     look_like_codes,
@@ -134,12 +137,10 @@ def convert_table(
         if sample.time_parts:
             frame, parts = join_times(scan.frame, time, scan.name)
             scan = replace(scan, frame=frame, time_parts=parts)
-        schema = infer_schema(sample, data, tables.get("future"), tables.get("covariates")).schema
+        schema = infer_schema(sample, data, **tables).schema
         check_storable(schema, scan.name)
         schema = replace(schema, time_parts=scan.time_parts)
-        covariates, future = (
-            None if name not in tables else tables[name].with_ids(schema.series) for name in sources
-        )
+        others = {name: table.with_ids(schema.series) for name, table in tables.items()}
         # Rows can only be partitioned by series that a column names.
         if schema.series and not schema.melted:
             # Scratch lies within the store: a kill leaves one thing, which the next run removes.
@@ -148,8 +149,7 @@ def convert_table(
                 writing(folder) as store,
                 tempfile.TemporaryDirectory(dir=store.folder, ignore_cleanup_errors=True) as scratch,
             ):
-                conversion = _Conversion(scan, data, covariates, future, Path(scratch), progress)
-                conversion.run(schema, sample, store)
+                _Conversion(scan, data, others, Path(scratch), progress).run(schema, sample, store)
             return open_store(folder)
     tables = read_tables({"table": source} | sources, data, decimals)
     panel = build_panel(tables.pop("table"), data, schema=None, **dict[str, Any](tables))
@@ -207,18 +207,18 @@ class _Conversion:
 
     scan: _Scan
     data: DataConfig
-    covariates: Table | None
-    future: Table | None
+    others: Mapping[str, Table]
+    """Covariates, and future rows, where there are any."""
     scratch: Path
     progress: Progress
 
     def run(self, schema: Schema, sample: Table, store: StoreWriter) -> None:
         """Appends every part to the store, and finishes it."""
-        given = [table for table in (sample, self.covariates, self.future) if table is not None]
+        given = [sample, *self.others.values()]
         holidays = self.data.holidays or ()
         if holidays:
             check_holidays(holidays, given)
-        check_schema(schema, sample, self.covariates)
+        check_schema(schema, sample, self.others.get("covariates"))
         with _reading(self.scan.name):
             schema = self._with_time_format(schema)
             files = self._partition(schema)
@@ -264,9 +264,8 @@ class _Conversion:
     def _partition(self, schema: Schema) -> list[Path]:
         """Writes rows to one folder per part, in the order of series, and returns the folders."""
         scan, keys = self.scan, list(schema.series)
-        roles = (schema.time, *keys, *schema.target, *schema.past, *schema.known, *schema.static)
-        roles += schema.label_columns
-        columns = [name for name in scan.frame.collect_schema() if name in roles]
+        roles = (schema.time, *keys, *schema.target, *schema.covariates, *schema.label_columns)
+        columns = common(scan.frame.collect_schema(), roles)
         # Categories as text: their codes differ from file to file, and series are sorted by text.
         plain = scan.frame.select(columns)
         plain = plain.with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
@@ -309,8 +308,7 @@ class _Conversion:
             np.save(self.scratch / f"time-{number}.npy", time)
             layouts.append((np.load(self.scratch / f"time-{number}.npy", mmap_mode="r"), indptr))
             faults = Faults()
-            covariates, future = self._other_tables(table, schema)
-            rows = joined(rows, self.data, covariates, future, faults)
+            rows = joined(rows, self.data, faults, **self._other_tables(table, schema))
             refuse_errors([*rows.notes, *faults.found])
             self._check_static(rows)
             rows.frame.write_ipc(self._rows(number))
@@ -322,17 +320,15 @@ class _Conversion:
             self._advance(1, number, files)
         return parts, layouts
 
-    def _other_tables(self, table: Table, schema: Schema) -> list[Table | None]:
+    def _other_tables(self, table: Table, schema: Schema) -> dict[str, Any]:
         """Returns the covariates and future rows of the series of a part."""
-        found = []
-        for other in (self.covariates, self.future):
-            keys = [] if other is None else [k for k in schema.series if k in other.frame.columns]
-            if other is not None and keys:
+        found = dict(self.others)
+        for name, other in self.others.items():
+            if keys := common(schema.series, other.frame.columns):
                 mine = table.frame.select(keys).unique()
                 cast = other.frame.with_columns(ids_as(other, key, mine[key].dtype) for key in keys)
                 kept = cast.with_row_index("\0row").join(mine, on=keys, how="semi")["\0row"]
-                other = replace(other, frame=other.frame[kept], numbers=kept + 1)
-            found.append(other)
+                found[name] = replace(other, frame=other.frame[kept], numbers=kept + 1)
         return found
 
     def _settle(
@@ -371,14 +367,14 @@ class _Conversion:
     def _check_categories(self, categories: dict[str, Names]) -> None:
         """Refuses more categories than roles allow."""
         data, kinds = self.data, self.scan.frame.collect_schema()
-        covariates = {*data.known, *(data.past or ()), *(data.static or ())}
+        covariates = declared_columns(data, *COVARIATES)
         for name, words in categories.items():
             if name not in kinds:
                 continue
-            most, declared = MOST_CATEGORIES, {*covariates}
+            most, declared = MOST_CATEGORIES, covariates
             advice = "name the covariates that count with --known, --past and --static"
             if kinds[name].is_integer():
-                most, declared = MOST_CODES, {*(data.categorical or ())}
+                most, declared = MOST_CODES, declared_columns(data, "categorical")
                 advice = "name the columns that are categories with --categorical"
             if len(words) > most and name not in declared:
                 text = f"column '{name}' holds {len(words)} categories, more than {most}"
@@ -387,7 +383,7 @@ class _Conversion:
     def _check_codes(self, schema: Schema, n_series: int) -> None:
         """Refuses whole numbers that all rows show to be codes, but not the sample."""
         kinds: Any = self.scan.frame.collect_schema()
-        names = [name for name in (*schema.past, *schema.known, *schema.static) if name in kinds]
+        names = common(schema.covariates, kinds)
         names = [n for n in names if kinds[n].is_integer() and n not in schema.categorical]
         if self.data.categorical is not None or not names:
             return

@@ -50,8 +50,8 @@ def _times(schema: Schema, rows: int) -> dict[str, Any]:
     times = calendar.shift(_START, np.arange(rows))
     stamps = pl.Series(times).cast(pl.Datetime("us", schema.time_zone))
     if schema.time_parts:
-        parts = split_times(stamps, schema.time_parts, schema.time_format)
+        parts = split_times(stamps, schema.time_parts, schema.time_format or "")
         return {part.name: part.to_list() for part in parts}
     if schema.time_format is not None:
         return {name: write_times(stamps, schema.time_format).to_list()}
-    return {name: [calendar.text(int(time)) for time in times]}
+    return {name: [*map(calendar.text, times)]}

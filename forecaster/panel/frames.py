@@ -39,6 +39,7 @@ from forecaster.panel.findings import (
     refuse_errors,
     summed,
 )
+from forecaster.panel.names import common, without
 from forecaster.panel.numbers import Decimals, Parsed, as_ids, as_numbers
 from forecaster.panel.timestamps import (
     DATE_AND_CLOCK,
@@ -230,10 +231,9 @@ def join_times(frame: Frame, time: str | None, where: str) -> tuple[Frame, TimeP
 def missing_columns(names: Sequence[str], known: Sequence[str], where: str, flag: str) -> list[Finding]:
     """Returns an error for each name that is no column, with the nearest one and a list of all."""
     found, advice = [], f"the columns are {listing(known)}"
-    for name in names:
-        if name not in known:
-            text = f"{where}: no column '{name}' ({flag}){did_you_mean(name, known)}"
-            found.append(Finding("error", "missing-column", text, advice, where=name))
+    for name in without(names, known):
+        text = f"{where}: no column '{name}' ({flag}){did_you_mean(name, known)}"
+        found.append(Finding("error", "missing-column", text, advice, where=name))
     return found
 
 
@@ -486,9 +486,9 @@ def _read_files(source: str, data: DataConfig, decimals: Decimals) -> Table:
     parts = tuple(zip((file.name for file in files), heights, strict=True))
     table = Table(frame, source, "file", parts=parts, text=text)
     texts = [column.name for column in frame if column.dtype == pl.String]
-    ids = [name for name in texts if name in (data.series or ())]
+    ids = common(texts, data.series or ())
     frame = frame.with_columns(as_ids(frame[name]) for name in ids)
-    others = frame.select(name for name in texts if name not in ids)
+    others = frame.select(without(texts, ids))
     pairs = [pair for one in read for pair in one.marks.items()]
     shown = {name: "" if (name, ",.".replace(mark, "")) in pairs else mark for name, mark in pairs}
     seen = {mark for name, mark in pairs if name not in texts}
@@ -526,7 +526,7 @@ def _text_of(
                 frame = read_text(content, file.name, data, names)
             else:
                 frame = _read_file(file, data, Decimals()).frame
-            columns = [pl.col(name).cast(pl.String) for name in names]
+            columns = pl.col([*names]).cast(pl.String)
             parts.append(_with_keys(frame, file).select(columns).head(height))
         return pl.concat(parts)
 
@@ -753,9 +753,9 @@ def _with_index_as_columns(frame: Any, name: str) -> Any:
     names: list[str] = []
     for k, level in enumerate(levels):
         wanted = ["time", "timestamp", "index"] if dated(level) else [f"level_{k}"]
-        free = [name for name in wanted if name not in (*frame.columns, *names)]
+        free = without(wanted, (*frame.columns, *names))
         names.append((free or wanted)[0] if level.name is None else str(level.name))
-    both = [column for column in names if column in frame.columns]
+    both = common(names, frame.columns)
     if both:
         raise DataError(
             f"{name}: expected one column per name, found '{both[0]}' as an index and as a column; "

@@ -12,6 +12,7 @@ import polars as pl
 from forecaster.errors import ConfigError, DataError
 from forecaster.panel.arrays import Ints
 from forecaster.panel.findings import OTHER_STEP, Finding
+from forecaster.panel.names import common
 from forecaster.panel.panel import MISSING, Panel
 
 
@@ -84,7 +85,7 @@ def check_results(
     schema = panel.schema
     columns = [*_key_names(panel), *schema.time_parts, schema.time or "time", *schema.target_columns]
     made = [name for name in results if name != "channel" or not schema.melted]
-    if clash := [name for name in (*columns, *statics) if name in made]:
+    if clash := common((*columns, *statics), made):
         raise DataError(
             f"{panel.name}: column '{clash[0]}' is also a result's of {option}; rename it, or leave out "
             f"{option}"

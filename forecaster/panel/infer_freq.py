@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from forecaster.errors import DataError
-from forecaster.panel.arrays import Bools
+from forecaster.panel.arrays import Bools, owners
 from forecaster.panel.calendar import (
     DAY,
     FIXED,
@@ -37,9 +37,9 @@ MOST_GRID_ROWS = 4
 """Grid rows per row of a table beyond which the step must be wrong."""
 _MONTH = 30.436875
 _AROUND = (
-    "1y", "1q", "1moe", "1mo", "2w", "10d", "1w", "3d", "2d", "1d", "12h", "8h", "6h", "4h", "3h", "2h", "1h",
-    "30min", "20min", "15min", "10min", "5min", "2min", "1min", "30s", "15s", "10s", "5s", "2s", "1s",
-)  # fmt: skip
+    "1y 1q 1moe 1mo 2w 10d 1w 3d 2d 1d 12h 8h 6h 4h 3h 2h 1h "
+    "30min 20min 15min 10min 5min 2min 1min 30s 15s 10s 5s 2s 1s"
+)
 """Steps that timestamps may lie around, the longest first."""
 _FILLED, _PROOF = 0.6, 8
 """Share of such steps that have a row, and rows beyond two of each series, that show them."""
@@ -82,7 +82,7 @@ def find_freq(
     for freq in [*open_steps, *_candidates(mode, time_zone)]:
         if _holds(Calendar(freq, time_zone, False), parts, scattered=not clear):
             return freq, True
-    for freq in () if exact else _AROUND:
+    for freq in () if exact else _AROUND.split():
         calendar = Calendar(freq, time_zone, False)
         likely = (
             0.4 * calendar.step <= gaps[0] and _FILLED * _median(gaps, counts) <= 1.5 * calendar.step
@@ -167,11 +167,13 @@ def _open_steps(gaps: Times, mode: int, parts: Parts, time_zone: str | None) -> 
         weekday = (day + 3) % 7
         from_friday = (np.diff(day) == 3) & (weekday[:-1] == 4) & _inside(len(time), indptr)
         skips = skips or bool(from_friday.any())
-        owner = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-        rows = np.bincount(owner * 7 + weekday, minlength=7 * (len(indptr) - 1)).reshape(-1, 7)[some]
+        rows = np.bincount(owners(indptr) * 7 + weekday, minlength=7 * (len(indptr) - 1)).reshape(
+            -1, 7
+        )[some]
         weekdays |= (rows >= RARE * rows.max(axis=1, keepdims=True)).any(axis=0)
         opened[clock // cell] = True
-        spans = time[indptr[1:][some] - 1] - time[indptr[:-1][some]]
+        first, last = _ends(time, indptr)
+        spans = last - first
         longest = max(longest, int(spans.max(initial=0)))
         unlike = unlike or bool(closed_days(rows, spans / (7 * DAY)).any())
     if weekdays.sum() * opened.sum() < 2:
@@ -217,12 +219,13 @@ def _filled(calendar: Calendar, parts: Parts) -> float:
 
 def grid_rows(calendar: Calendar, parts: Parts) -> int:
     """Returns the steps from the first row of each series to its last."""
-    rows = 0
-    for time, indptr in parts:
-        some = np.flatnonzero(np.diff(indptr))
-        first, last = time[indptr[:-1][some]], time[indptr[1:][some] - 1]
-        rows += int((calendar.steps(first, last) + 1).sum())
-    return rows
+    return sum(int((calendar.steps(*_ends(*part)) + 1).sum()) for part in parts)
+
+
+def _ends(time: Times, indptr: Times) -> tuple[Times, Times]:
+    """Returns the first and the last time of each series that has rows."""
+    some = np.diff(indptr) > 0
+    return time[indptr[:-1][some]], time[indptr[1:][some] - 1]
 
 
 def _lies_around(calendar: Calendar, parts: Parts, rows: int) -> bool:

@@ -79,7 +79,7 @@ class Change:
         """Returns other numbers, or words, in the place of some."""
         if self.sign:
             amount = self.amount if values.dtype == object else self.number
-            return np.asarray(_SIGNS[self.sign](values, amount))
+            return _SIGNS[self.sign](values, amount)
         found = np.asarray(self.amount(values.copy()))
         kind = "words" if values.dtype == object else "numbers"
         try:

@@ -19,6 +19,7 @@ from forecaster.config import DataConfig
 from forecaster.errors import ConfigError
 from forecaster.panel.findings import fault, row_fault
 from forecaster.panel.frames import TEXT, Table
+from forecaster.panel.names import common, without
 from forecaster.panel.numbers import known_text
 from forecaster.panel.schema import Names
 from forecaster.panel.timestamps import date_names, guess_formats
@@ -62,7 +63,7 @@ def to_long(
     dates = date_names(frame.columns, data.time_format)
     front = _front(frame, (*(series or ()), *static))
     if dates:
-        front = [name for name in frame.columns if name not in dates]
+        front = without(frame.columns, dates)
     values = frame.drop(front)
     if not front or not values.width:
         found = "no text" if values.width else "no values"
@@ -107,7 +108,7 @@ def _front(frame: pl.DataFrame, declared: Names) -> list[str]:
     rest = [column for column in frame if column.name not in declared]
     others = (k for k, c in enumerate(rest) if c.dtype not in TEXT or c.null_count() == len(c))
     text = {column.name for column in rest[: next(others, len(rest))]}
-    return [name for name in frame.columns if name in declared or name in text]
+    return common(frame.columns, (*declared, *text))
 
 
 def _check_unique_series(table: Table, series: Names) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from forecaster.panel.arrays import Bools, Ints
+from forecaster.panel.arrays import Bools, Ints, owners
 
 Numbers = NDArray[np.uint32]
 
@@ -87,8 +87,7 @@ def find_order(keys: pl.DataFrame, time: Ints) -> Order:
         first = _changes(ranks)
         series, indptr = _picked(series, by_rank[first]), begins[np.append(first, len(ranks))]
     if _to_previous(time, indptr, np.less).any():
-        number = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-        within, _, time = _sorted(number, len(indptr) - 1, time)
+        within, _, time = _sorted(owners(indptr), len(indptr) - 1, time)
         moved = within if moved is None else moved[within]
     return Order(series, indptr, time, moved)
 

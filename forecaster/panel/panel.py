@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 
 from forecaster.arguments import SeriesName
 from forecaster.errors import DataError, natural, nearest
-from forecaster.panel.arrays import PART_CELLS, Bools, Codes, Floats, Ints, add_to, resized
+from forecaster.panel.arrays import PART_CELLS, Bools, Codes, Floats, Ints, add_to, owners, resized
 from forecaster.panel.calendar import DAY, Calendar, closed_days
 from forecaster.panel.findings import Faults, Finding
 from forecaster.panel.frames import Original
@@ -94,7 +95,7 @@ class Panel:
     @cached_property
     def owner(self) -> Ints:
         """The series of each row: int64 [row]."""
-        return np.repeat(np.arange(self.n_series), np.diff(self.indptr))
+        return owners(self.indptr)
 
     @property
     def n_rows(self) -> int:
@@ -121,8 +122,8 @@ class Panel:
         """One name per series: key values joined with "/", or the table's name; a sum of all is the total."""
         if not self.keys.width:
             return [Path(self.name).stem if self.kind == "file" else "series"]
-        text = [pl.col(name).cast(pl.String) for name in self.keys.columns]
-        summed = pl.all_horizontal(part.is_null() for part in text)
+        text = pl.all().cast(pl.String)
+        summed = pl.all_horizontal(text.is_null())
         joined = pl.concat_str(text, separator="/", ignore_nulls=True)
         names = pl.when(summed).then(pl.lit("total")).otherwise(joined).alias("name")
         return self.keys.select(names).to_series().to_list()
@@ -223,9 +224,23 @@ class Panel:
         )
         return replace(self, values=values, codes=codes, time=time, indptr=indptr)
 
-    def series_at(self, rows: Ints | int) -> Ints:
-        """Returns the numbers of the series that own rows."""
-        return np.asarray(np.searchsorted(self.indptr, rows, side="right") - 1)
+    def series_at(self, rows: Any) -> Any:
+        """Returns the numbers of the series that own rows, int64 [n], or that of one."""
+        return np.searchsorted(self.indptr, rows, side="right") - 1
+
+    def name_at(self, row: int | np.int64) -> str:
+        """Returns the name of the series that owns a row."""
+        return self.series_names[self.series_at(row)]
+
+    def text_at(self, row: int | np.int64) -> str:
+        """Returns the time of a row as text."""
+        return self.calendar.text(self.time[row])
+
+    @property
+    def observed(self) -> Bools:
+        """bool [row]: whether any target is observed."""
+        targets = self.values[:, : self.n_channels]
+        return (targets == targets).any(axis=1)
 
     @property
     def first_observed(self) -> Ints:
@@ -276,8 +291,7 @@ class Panel:
         """int64 [series, 2]: first and last row in which any target is observed; -1 = none."""
         ends = np.full((self.n_series, 2), -1, np.int64)
         for first, part in self.parts():
-            targets = part.values[:, : self.n_channels]
-            real = np.flatnonzero((targets == targets).any(axis=1))
+            real = np.flatnonzero(part.observed)
             place = np.searchsorted(real, part.indptr)
             some = np.flatnonzero(np.diff(place))
             rows = real[np.stack([place[some], place[some + 1] - 1], axis=1)]
@@ -292,10 +306,8 @@ class Panel:
             return closed
         open_days = np.isin(np.arange(7), self._weekday(self.calendar.grid(0, 7 * DAY)))
         for first, part in self.parts():
-            targets = part.values[:, : self.n_channels]
             place = part.owner * 7 + self._weekday(part.time)
-            seen = (targets == targets).any(axis=1)
-            counts = np.bincount(place[seen], minlength=7 * part.n_series).reshape(-1, 7)
+            counts = np.bincount(place[part.observed], minlength=7 * part.n_series).reshape(-1, 7)
             begin, end = self.observed_ends[first : first + part.n_series].T
             weeks = (end - begin) * self.calendar.step / (7 * DAY)
             closed[first : first + part.n_series] = closed_days(counts, weeks) & open_days
@@ -303,7 +315,7 @@ class Panel:
 
     def _weekday(self, time: Ints) -> Ints:
         days = self.calendar.wall_clock(np.where(time == NO_TIME, 0, time)) // DAY
-        return np.asarray((days + 3) % 7)
+        return (days + 3) % 7
 
     def closed_at(self, series: Ints, time: Ints) -> Bools:
         """bool [n, H]: whether series [n] are closed at times [n, H]."""
@@ -451,8 +463,7 @@ class Panel:
         # Part of the hash, for a model's categories may be fewer than those of the data.
         words = sorted((name, values) for name, values in schema.categories.items())
         digest.update(repr((names, schema.time_zone, self.regular, words)).encode())
-        text = [pl.col(name).cast(pl.String) for name in self.keys.columns]
-        digest.update(repr(self.keys.select(text).rows()).encode())
+        digest.update(repr(self.keys.cast(pl.String).rows()).encode())
         arrays = (self.values, self.static, self.codes, self.time, self.indptr, self.static_codes)
         for array in arrays:
             add_to(digest, array)
@@ -481,7 +492,7 @@ class Panel:
         if "cutoff" in columns:
             made.append(self.stamps(np.asarray(columns.pop("cutoff")), "cutoff"))
         stamps = self.stamps(time, self.schema.time or "time")
-        parts, written = self.schema.time_parts, self.schema.time_format
+        parts, written = self.schema.time_parts, self.schema.time_format or ""
         made += split_times(stamps, parts, written) if parts else [stamps]
         rows = self.with_results(made, columns)
         if self.members is None or channel is None:
@@ -523,7 +534,7 @@ class Panel:
         column = pl.Series(name, time, dtype=pl.Int64)
         column = column.set(column == NO_TIME, None)
         if schema.time_dtype == "integer":
-            return column.cast(pl.Int64)
+            return column
         stamps = column.cast(pl.Datetime("us", schema.time_zone))
         if schema.local:
             stamps = stamps.dt.replace_time_zone(None)
@@ -531,8 +542,8 @@ class Panel:
             return stamps.dt.date()
         if schema.time_dtype in ("string", "digits") and schema.time_format and not schema.time_parts:
             text = write_times(stamps, schema.time_format)
-            is_text = text.dtype == pl.String
-            return text.cast(pl.Int64) if schema.time_dtype == "digits" and is_text else text
+            digits = schema.time_dtype == "digits" and text.dtype == pl.String
+            return text.cast(pl.Int64) if digits else text
         unit: Any = schema.time_unit or "us"
         return stamps.dt.cast_time_unit(unit)
 
@@ -546,8 +557,6 @@ class Panel:
             days = self.regular and self.calendar.step >= DAY and not clock.any()
             time_format = "%Y-%m-%d" if days else "%Y-%m-%d %H:%M:%S%.f" + "%:z" * (zone is not None)
         names = {"cutoff", "period", self.schema.time or "time"} - {*self.keys.columns}
-        times = [rows[name] for name in rows.columns if name in names]
-        stamps = [
-            column.cast(pl.Datetime("us", zone)) for column in times if column.dtype.is_temporal()
-        ]
+        times = rows.select(cs.by_name(names, require_all=False) & cs.temporal())
+        stamps = times.cast(pl.Datetime("us", zone))
         return rows.with_columns(write_times(column, time_format) for column in stamps)

@@ -129,7 +129,7 @@ def _sample(values: Floats, indptr: Ints) -> Floats:
     cells = np.unique(np.linspace(0, len(long) * columns - 1, _SIGNALS).astype(np.int64))
     series, column = long[cells // columns], cells % columns
     at = indptr[series + 1, None] - rows + np.arange(rows)
-    return np.asarray(values[at, column[:, None]], np.float64)
+    return values[at, column[:, None]]
 
 
 def _detrended(signals: Floats) -> Floats:
@@ -151,7 +151,7 @@ def _detrended(signals: Floats) -> Floats:
     centred = np.clip(centred, -bound, bound)
     scale = np.nanstd(centred, axis=1, keepdims=True)
     varies = scale[:, 0] > 1e-10 * np.abs(np.nanmean(signals, axis=1))
-    return np.asarray(centred[varies] / scale[varies], np.float64)
+    return centred[varies] / scale[varies]
 
 
 def _whitened(signals: Floats) -> Floats:
@@ -167,8 +167,7 @@ def _whitened(signals: Floats) -> Floats:
     memory = np.where(both, now * before, 0).sum(axis=1) / np.where(squares > 0, squares, 1)
     # The range of a random walk after its trend is removed (Dickey and Fuller, 1979).
     memory = np.where(memory > 1 - 25 / both.sum(axis=1), 1.0, memory)
-    left = np.where(both, now - memory[:, None] * before, 0.0)
-    return np.asarray(left, np.float64)
+    return np.where(both, now - memory[:, None] * before, 0.0)
 
 
 def _lines(signals: Floats) -> tuple[Floats, Floats]:
@@ -197,7 +196,7 @@ def _autocorrelation(signals: Floats) -> Floats:
     n_rows = signals.shape[1]
     spectrum = np.abs(np.fft.rfft(signals, 2 * n_rows, axis=1)) ** 2
     products = np.fft.irfft(spectrum, axis=1)[:, :n_rows]
-    return np.asarray((products / products[:, :1]).mean(axis=0) * n_rows / np.arange(n_rows, 0, -1))
+    return (products / products[:, :1]).mean(axis=0) * n_rows / np.arange(n_rows, 0, -1)
 
 
 def _refined(signals: Floats, line: int) -> int:
@@ -236,10 +235,10 @@ def _cycle(signals: Floats, period: float) -> Floats:
     row = np.arange(signals.shape[1])
     if period == round(period):
         columns = (row % period)[:, None] == np.arange(period)
-        return np.asarray(signals @ columns / columns.sum(axis=0) @ columns.T)
+        return signals @ columns / columns.sum(axis=0) @ columns.T
     turns = 2 * np.pi * np.outer(row, np.arange(1, period // 2 + 1)) / period
     columns = np.concatenate([np.sin(turns), np.cos(turns)], axis=1)
-    return np.asarray(signals @ np.linalg.pinv(columns).T @ columns.T)
+    return signals @ np.linalg.pinv(columns).T @ columns.T
 
 
 def _without_harmonics(ranked: dict[int, float], turns: dict[int, int], similar: Floats) -> list[int]:

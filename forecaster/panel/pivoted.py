@@ -19,6 +19,7 @@ import polars.selectors as cs
 from forecaster.panel.arrays import Ints
 from forecaster.panel.findings import fault, listing
 from forecaster.panel.frames import TEXT
+from forecaster.panel.names import without
 from forecaster.panel.order import find_order
 from forecaster.panel.rows import SERIES, TIME, Rows
 from forecaster.panel.schema import Names, Pivot, Schema
@@ -103,7 +104,7 @@ def pivoted(rows: Rows, name: str, pivot: Pivot | None) -> Rows:
     # Without those that have no role in earlier rows alone.
     made = {one: columns for one, columns in pivot.covariates.items() if one in frame.columns}
     shared = {one: columns[0] for one, columns in made.items() if len(columns) == 1}
-    if varying := _varying(frame, [one for one in shared if one not in schema.static]):
+    if varying := _varying(frame, without(shared, schema.static)):
         text = f"{name}: expected one value of '{varying[0]}' at each time, as the model was fitted to"
         raise fault("columns", f"{text}, found several", "correct the column, or fit again")
     channel = np.array([pivot.keys.index(key) for key in keys], np.int64)
@@ -157,6 +158,6 @@ def _reasons(schema: Schema, pivot: Pivot) -> dict[str, str]:
     added |= dict.fromkeys(schema.relate, f"; names a group ({option})")
     for covariate, columns in pivot.covariates.items():
         added[covariate] = "; a column per series" if len(columns) > 1 else one
-    dropped = (name for name in schema.static if name not in pivot.covariates)
+    dropped = without(schema.static, pivot.covariates)
     reasons = schema.reasons | dict.fromkeys(dropped, "ignored: constant within a channel")
     return {column: why + added.get(column, "") for column, why in reasons.items()}

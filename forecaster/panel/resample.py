@@ -24,6 +24,7 @@ from forecaster.panel.findings import Finding, Severity
 from forecaster.panel.rows import SERIES, TIME, Rows, series_name
 
 _PERIOD = _BEGIN, _END, _STAMP = "\0begin", "\0end", "\0stamp"
+_PLACE = "\0place"
 _LEAST = {"sum": 0.9, "mean": 0.5, "max": 0.5}
 """Share of the expected steps that an aggregate needs; `last` needs one of the last two."""
 _NEEDS = {"sum": "nine tenths", "mean": "half", "max": "half", "last": "one of the last two"}
@@ -56,28 +57,27 @@ def resampled(
     if regular and steps.step < calendar.shortest:
         raise DataError(f"{flag}: expected a longer step than that of the rows, {calendar.freq}")
     period = map(pl.Series, _PERIOD, steps.period(rows.frame[TIME].to_numpy()))
-    frame = rows.frame.with_columns(cs.float().fill_nan(None), *period)
-    targets = [frame[name].is_not_null() for name in schema.target]
+    grid, place = _grid(rows, calendar, steps, regular=regular)
+    placed = pl.Series(_PLACE, place)
+    frame = rows.frame.with_columns(cs.float().fill_nan(None), placed, *period)
     # Each with the rows that it may be observed in: those of the future hold known covariates alone.
+    targets = [pl.col(name).is_not_null() for name in schema.target]
     groups = [([name], seen) for name, seen in zip(schema.target, targets, strict=True)]
-    groups += [([*schema.past], pl.DataFrame(targets).max_horizontal())]
-    groups += [([*schema.known], frame[TIME].is_not_null())]
+    groups += [([*schema.past], pl.any_horizontal(targets)), ([*schema.known], pl.lit(True))]
     counts = pl.col(schema.target).count().name.prefix("\0count ")
     columns = [_aggregate(rows, column, agg) for column in rows.frame.drop(SERIES, TIME)]
     grouped = frame.group_by(SERIES, _BEGIN, maintain_order=True)
     periods = grouped.agg(pl.col(_END, _STAMP).first(), counts, *columns)
     begin, end = (periods[name].to_numpy() for name in (_BEGIN, _END))
-    grid, place = _grid(rows, calendar, steps, regular=regular)
     # Periods left out as the first of their series, as the last, and between.
     lost = np.zeros((3, periods.height), bool)
     gaps, raised = [], 0
     for names, seen in groups:
         if not names:
             continue
-        ends = (
-            frame.filter(seen).group_by(SERIES).agg(first=pl.col(TIME).min(), last=pl.col(TIME).max())
-        )
-        coverage = _coverage(grid, place[seen.to_numpy()])
+        observed = frame.filter(seen).select(SERIES, TIME, _PLACE)
+        ends = observed.group_by(SERIES).agg(first=pl.col(TIME).min(), last=pl.col(TIME).max())
+        coverage = _coverage(grid, observed[_PLACE].to_numpy())
         own = periods.select(SERIES, _BEGIN).join(ends, on=SERIES, how="left", maintain_order="left")
         own = own.join(coverage, on=[SERIES, _BEGIN], how="left", maintain_order="left").fill_null(0)
         first, last, expected, hits, late = (
@@ -100,7 +100,7 @@ def resampled(
                 value += value / pl.col(f"\0count {name}") * pl.lit(pl.Series(lacking))
                 raised += int(np.count_nonzero(lacking))
             periods = periods.with_columns(pl.when(pl.lit(pl.Series(keep))).then(value).alias(name))
-    remarks = _origin(steps, calendar.text(int(begin.min())))
+    remarks = _origin(steps, calendar.text(begin.min()))
     if (place == grid.height).any():
         remarks += "; rows are irregular, so that periods between count whatever rows they have"
     missing = pl.concat(gaps).sort(SERIES, _BEGIN)
@@ -224,9 +224,7 @@ def _findings(
         where, name = "", ""
         if at.height:
             begin, end, _ = steps.period(at[_BEGIN].head(1).to_numpy())
-            where = (
-                f"{calendar.text(int(begin[0]))} to {calendar.text(int(calendar.shift(end, -1)[0]))}"
-            )
+            where = f"{calendar.text(begin[0])} to {calendar.text(calendar.shift(end, -1)[0])}"
             name = series_name(rows.keys, at[SERIES][0])
         return Finding(severity, rule, text, advice, name, where, count)
 

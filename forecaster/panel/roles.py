@@ -29,6 +29,7 @@ from forecaster.panel.findings import (
     words_of,
 )
 from forecaster.panel.frames import TEXT, Table, missing_columns
+from forecaster.panel.names import common, without
 from forecaster.panel.numbers import Decimals, as_numbers, nearly_numbers
 from forecaster.panel.one_row_per_series import has_series_rows
 from forecaster.panel.order import Order, find_order
@@ -67,6 +68,8 @@ LEAST_STEPS = 4
 ROWS_PER_CODE = 10
 """Rows of each code, on average, below which there are too few to learn from."""
 _SAMPLE = 10_000
+COVARIATES = ("known", "past", "static")
+"""Roles of columns that are not forecast."""
 _Columns = Mapping[str, pl.Series]
 _RESULTS = {"lead", "cutoff", "channel", "forecast", "mean", "status", "actual"}
 
@@ -105,7 +108,7 @@ def infer_schema(
         ('sales',)
     """
     time, reason = find_time(table, data.time)
-    declared = _declared(data)
+    declared = {*declared_columns(data, "target", *COVARIATES)}
     pool, timeless = _gather(table, covariates, time, declared, data.decimal)
     _check_declared(data, list(pool), table, time)
     class_columns = () if data.label is None else (data.label,)
@@ -123,7 +126,7 @@ def infer_schema(
     if series is None:
         series, reason, order = find_series(table, time, declared, times, pool)
     reasons |= dict.fromkeys(series, reason)
-    if added := tuple(name for name in data.relate if name not in series):
+    if added := without(data.relate, series):
         alone = table.frame.select(series).n_unique()
         series, order = (*added, *series), None
         if table.frame.select(series).n_unique() > alone:
@@ -132,15 +135,15 @@ def infer_schema(
             )
             raise fault("keys", text, f"name all keys, as --series {','.join(series)}")
         reasons |= dict.fromkeys(added, "declared")
-    own = pl.DataFrame([column for name, column in pool.items() if name in table.frame.columns])
+    own = pl.DataFrame([pool[name] for name in common(pool, table.frame.columns)])
     idle = dict.fromkeys(date_like(own), "dates, and time is another column")
     keyed = own.with_columns(table.frame.select(series))
     idle |= _measure_nothing(keyed, series, None if counted else times)
-    rest = pl.DataFrame([column for name, column in pool.items() if name not in own.columns])
+    rest = pl.DataFrame([pool[name] for name in without(pool, own.columns)])
     idle |= _measure_nothing(rest, (), None)
     kept = {*series, *declared, *(data.categorical or ())}
-    idle = {name: why for name, why in idle.items() if name not in kept}
-    numbers = [c.name for c in own if is_number(c) and c.name not in kept]
+    idle = {name: idle[name] for name in without(idle, kept)}
+    numbers = without((c.name for c in own if is_number(c)), kept)
     notes = []
     if data.target is None and numbers and {*numbers} <= {*idle}:
         text = f"'{numbers[0]}' {idle.pop(numbers[0])}, and is the target as the only column of numbers"
@@ -150,12 +153,12 @@ def infer_schema(
         reasons[name] = f"ignored: {why}"
         advice = f"declare its role, as --past {name}, if it has one"
         notes.append(Finding("note", "columns", f"'{name}' is {reasons[name]}", advice))
-    free = [name for name in pool if name not in series and name != data.label]
-    maybe = [pool[name] for name in free if name not in (data.categorical or ())]
+    free = without(pool, (*series, data.label))
+    maybe = [pool[name] for name in without(free, data.categorical or ())]
     bad = {c.name: cells for c in maybe if (cells := nearly_numbers(c)) is not None}
     known = _find_known(free, data, future)
-    numeric = [name for name in free if name in table.frame.columns and name not in known]
-    numeric = [name for name in numeric if name not in declared or name in (data.target or ())]
+    numeric = without(common(free, table.frame.columns), known)
+    numeric = without(numeric, declared.difference(data.target or ()))
     constant = _constant_columns(keyed, series, numeric)
     target, reason = data.target, "declared"
     if target is None:
@@ -164,7 +167,7 @@ def infer_schema(
         # Refused as it is read: another column would be forecast instead of the one that was meant.
         numbers += [n for n in numeric if n in bad and (not numbers or n.lower() in TARGETS)]
         target, reason = _find_target(table, numbers, series, constant, data)
-    left = [name for name in free if name not in target and name not in known]
+    left = without(free, (*target, *known))
     others = {name: _role_of(pool[name], data, constant | set(timeless)) for name in left}
     past, static = ([n for n, (role, _) in others.items() if role == own] for own in ("past", "static"))
     reasons |= dict.fromkeys(target, reason) | known | {name: why for name, (_, why) in others.items()}
@@ -203,8 +206,8 @@ def infer_schema(
     )
     given = [other for other in (covariates, future, table) if other is not None]
     marks = {name: mark for other in given for name, mark in other.marks.items()}
-    shown: Any = {name: marks[name] for name in schema.numbers if name in marks}
-    inferred = [name for name in (*left, *known) if name in bad and name not in declared]
+    shown: Any = {name: marks[name] for name in common(schema.numbers, marks)}
+    inferred = without(common((*left, *known), bad), declared)
     notes += [_read_as_text(pool[name], bad[name], table, covariates) for name in inferred]
     return Inferred(replace(schema, decimal=shown), table, order, tuple(notes))
 
@@ -275,8 +278,8 @@ def join_clock(table: Table, data: DataConfig) -> Table:
 
     Others as they are: dates that are unique already, or a declared time or role of the second column.
     """
-    declared = _declared(data) | {*(data.series or ()), *(data.categorical or ())}
-    clocks = [c.name for c in table.frame if c.name not in declared and _is_clock(c)]
+    declared = {*declared_columns(data, "series", "target", "categorical", *COVARIATES)}
+    clocks = without((column.name for column in table.frame if _is_clock(column)), declared)
     if data.time is not None or data.layout == "rows" or not clocks:
         return table
     day = str(find_time(table, None)[0])
@@ -303,9 +306,9 @@ def _is_clock(column: pl.Series) -> bool:
     return any(":" in fmt or _is(_SLOT, column.name) for fmt in guess_formats(texts))
 
 
-def _declared(data: DataConfig) -> set[str]:
-    roles = ("target", "known", "past", "static")
-    return {name for role in roles for name in getattr(data, role) or ()}
+def declared_columns(data: DataConfig, *roles: str) -> list[str]:
+    """Returns the columns that are declared to have some roles."""
+    return [name for role in roles for name in getattr(data, role) or ()]
 
 
 def _time_facts(table: Table, time: str | None, data: DataConfig) -> tuple[bool, str | None]:
@@ -369,7 +372,7 @@ def find_series(
     free = [name for name in frame.columns if name != time and name not in taken]
     free = [name for name in free if name.lower() not in TARGETS]
     dated = set(date_like(frame.select(free)))
-    text = [name for name in free if name not in dated and pool[name].dtype in TEXT]
+    text = [name for name in without(free, dated) if pool[name].dtype in TEXT]
     integers = [name for name in free if pool[name].dtype.is_integer()]
     named = [name for name in (*text, *integers) if names_series(name)]
     alone, order = (0, None) if time is None else repeated_rows(table, times, (), time)
@@ -383,7 +386,7 @@ def find_series(
     nearly: Names = ()
     for size in (1, 2, 3):
         for chosen in itertools.combinations(candidates, size):
-            keys = tuple(name for name in frame.columns if name in chosen)
+            keys = tuple(common(frame.columns, chosen))
             repeated, order = repeated_rows(table, times, keys, time)
             if repeated == 0 and not nearly:
                 if alone * 100 <= frame.height and not set(keys) & set(named):
@@ -393,7 +396,7 @@ def find_series(
                 nearly = nearly or keys
         if nearly:
             return nearly, f"with {time} it names nearly every row", None
-    likely = [name for name in dict.fromkeys((*named, *text)) if name in candidates]
+    likely = common(dict.fromkeys((*named, *text)), candidates)
     if not likely or alone * 100 <= frame.height:
         return (), "", None
     best = max(likely, key=lambda name: frame.n_unique(subset=[name, time]))
@@ -488,15 +491,15 @@ def _find_target(
     table: Table, numbers: list[str], series: Names, constant: set[str], data: DataConfig
 ) -> tuple[Names, str]:
     """Returns the columns to forecast, or the channels that are classified, and the reason."""
-    label, covariates = data.label, (*data.known, *(data.past or ()), *(data.static or ()))
+    label, covariates = data.label, declared_columns(data, *COVARIATES)
     if label is not None:
-        numbers = [name for name in numbers if name not in constant]
+        numbers = without(numbers, constant)
     named = [name for name in numbers if name.lower() in TARGETS]
     if named and label is None:
         return (named[0],), "by its name"
     if numbers and (label is not None or not series):
         return tuple(numbers), "every column of numbers is a channel"
-    varying = [name for name in numbers if name not in constant]
+    varying = without(numbers, constant)
     if varying:
         return (varying[0],), "first column of numbers that varies"
     raise DataError(
@@ -574,17 +577,14 @@ def _check_declared(data: DataConfig, names: list[str], table: Table, time: str 
 
 def _find_known(free: list[str], data: DataConfig, future: Table | None) -> dict[str, str]:
     """Returns the covariates known in advance with their reasons."""
-    given: set[str] = set()
+    known = dict.fromkeys(data.known, "declared")
     if future is not None:
-        given = {c.name for c in future.frame if c.null_count() < len(c)}
-        given -= {*(data.target or ()), *(data.past or ()), *(data.static or ())}
-    if data.target is None:
-        given -= {name for name in given if name.lower() in TARGETS}
-    return {
-        name: "declared" if future is None or name in data.known else f"in {future.name}"
-        for name in free
-        if name in data.known or name in given
-    }
+        given = [column.name for column in future.frame if column.null_count() < len(column)]
+        if data.target is None:
+            given = [name for name in given if name.lower() not in TARGETS]
+        others = declared_columns(data, "target", "past", "static")
+        known = dict.fromkeys(without(given, others), f"in {future.name}") | known
+    return {name: known[name] for name in common(free, known)}
 
 
 def _role_of(column: pl.Series, data: DataConfig, one_value: Collection[str]) -> tuple[str, str]:
@@ -634,10 +634,10 @@ def _find_categorical(
                 f"{count}; leave it a number"
             )
     text = [name for name in counts if is_category(pool[name]) and name not in numbers]
-    coded = [name for name in counts if name in declared and name not in text]
+    coded = without(common(counts, declared), text)
     if data.categorical is None:
         coded = [name for name, count in counts.items() if look_like_codes(pool[name], count)]
-    return tuple(name for name in counts if name in text or name in coded), tuple(coded)
+    return tuple(common(counts, (*text, *coded))), tuple(coded)
 
 
 def look_like_codes(column: pl.Series, count: int) -> bool:
@@ -678,12 +678,11 @@ def check_schema(schema: Schema, table: Table, covariates: Table | None) -> None
     ):
         found += missing_columns(names, columns, table.name, flag)
     others = [] if covariates is None else covariates.frame.columns
-    known = [name for name in columns if name != schema.time]
+    known = without(columns, time)
     both = f"it or {covariates.name}" if covariates is not None else "it"
     advice = "join it, or pass the table that holds it with --covariates"
-    for name in (*schema.past, *schema.known, *schema.static):
-        if name not in known and name not in others:
-            near = f"{did_you_mean(name, known)}; the columns are {listing(columns)}"
-            text = f"{table.name}: no column '{name}' in {both}, a covariate of the model{near}"
-            found.append(Finding("error", "columns", text, advice, where=name))
+    for name in without(schema.covariates, (*known, *others)):
+        near = f"{did_you_mean(name, known)}; the columns are {listing(columns)}"
+        text = f"{table.name}: no column '{name}' in {both}, a covariate of the model{near}"
+        found.append(Finding("error", "columns", text, advice, where=name))
     refuse_errors(found)

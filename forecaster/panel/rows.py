@@ -32,6 +32,7 @@ from forecaster.panel.findings import (
     row_fault,
 )
 from forecaster.panel.frames import TEXT, Table, missing_columns
+from forecaster.panel.names import common, without
 from forecaster.panel.numbers import Decimals, as_numbers, known_text, misfits
 from forecaster.panel.order import Order, find_order
 from forecaster.panel.roles import date_like, names_series
@@ -95,8 +96,7 @@ def main_rows(table: Table, schema: Schema, data: DataConfig, order: Order | Non
     Raises:
         DataError: keys or times are missing or unreadable, or numbers are text: all such faults.
     """
-    wanted = (*schema.target_columns, *schema.past, *schema.known, *schema.static)
-    wanted += schema.label_columns
+    wanted = schema.target_columns + schema.covariates + schema.label_columns
     keys = list(schema.key_columns)
     columns, faults = [], Faults()
     table, schema, notes = _with_numbers(table, schema, data)
@@ -107,10 +107,9 @@ def main_rows(table: Table, schema: Schema, data: DataConfig, order: Order | Non
     for key in keys:
         with faults:
             _check_key(table, key)
-    for name in dict.fromkeys(wanted):
-        if name in table.frame.columns:
-            with faults:
-                columns.append(_read_values(table, name, schema))
+    for name in common(dict.fromkeys(wanted), table.frame.columns):
+        with faults:
+            columns.append(_read_values(table, name, schema))
     faults.refuse()
     if schema.label is not None and schema.label not in table.frame.columns:
         columns.append(pl.Series(schema.label, [None] * table.frame.height, dtype=pl.String))
@@ -149,7 +148,7 @@ def _with_numbers(
     """
     decimals = Decimals(others=data.decimal) if data.decimal else schema.decimals
     numbers = [c.name for c in table.frame if c.name in schema.numbers and c.dtype in TEXT]
-    new = [name for name in schema.categorical if name not in schema.categories]
+    new = without(schema.categorical, schema.categories)
     names = numbers + [c.name for c in table.frame if c.name in new and c.dtype == pl.String]
     text = table.frame.select(pl.col(names).cast(pl.String))
     decimals = replace(decimals, padded={*names}.difference(data.categorical or ()))
@@ -286,8 +285,8 @@ def _check_key(table: Table, key: str) -> None:
 
 
 def _melted(frame: pl.DataFrame, channels: Sequence[str], table: Table) -> pl.DataFrame:
-    rest = [name for name in frame.columns if name not in channels]
-    taken = [name for name in rest if name in ("channel", "value")]
+    rest = without(frame.columns, channels)
+    taken = common(rest, ("channel", "value"))
     if taken:
         made = f"{table.name}: layout long makes the columns 'channel' and 'value'"
         text = f"{made}, but '{taken[0]}' is a covariate"
@@ -335,7 +334,7 @@ class _RowSource:
     def missing_keys(self, repeats: pl.Series) -> str:
         """Returns the advice for rows that repeat where clocks change, or that differ in other columns."""
         rows = self.table.frame[repeats.explode().unique().sort()]
-        keys = [name for name in self.keys.columns if name in rows.columns]
+        keys = common(self.keys.columns, rows.columns)
         used = [*keys, *([self.schema.time] if self.schema.time in rows.columns else [])]
         local = len(used) > len(keys) and self.schema.time_zone is None
         if local and (zone := changed_clock(rows[used[-1]])):
@@ -343,8 +342,12 @@ class _RowSource:
                 f"it looks like local time where clocks change, as in {zone}: pass --time-zone {zone}"
             )
         taken = (*used, *self.schema.target, *date_like(rows))
-        ids = [c for c in rows if c.dtype in TEXT or (c.dtype.is_integer() and names_series(c.name))]
-        free = [column.name for column in ids if column.name not in taken][:8]
+        ids = [
+            column.name
+            for column in rows
+            if column.dtype in TEXT or (column.dtype.is_integer() and names_series(column.name))
+        ]
+        free = without(ids, taken)[:8]
         for chosen in (*itertools.combinations(free, 1), *itertools.combinations(free, 2)):
             if rows.n_unique([*used, *chosen]) >= 0.99 * rows.height:
                 names = " and ".join(f"'{name}'" for name in chosen)
@@ -379,7 +382,7 @@ def _without_repeats(
         )
     if not order.repeated.any():
         return frame, found
-    by = [name for name in _AT if name in frame.columns]
+    by = common(_AT, frame.columns)
     again = pl.Series(order.repeated)
     several = again | again.shift(-1, fill_value=False)
     values, numbers = cs.exclude(*by, _ROW), cs.float()
@@ -453,7 +456,7 @@ def with_covariates(rows: Rows, table: Table, data: DataConfig) -> Rows:
     """
     schema = rows.schema
     here = {*rows.frame.columns, *schema.series}
-    names = [name for name in (*schema.past, *schema.known, *schema.static) if name not in here]
+    names = without(schema.covariates, here)
     refuse_errors(missing_columns(names, table.frame.columns, table.name, "a covariate"))
     timed = schema.time is not None and schema.time in table.frame.columns
     extra, notes, _ = _keyed(rows, table, names, data, timed=timed)
@@ -471,11 +474,11 @@ def with_future(rows: Rows, table: Table, data: DataConfig) -> Rows:
     values have to agree.
     """
     schema, columns = rows.schema, table.frame.columns
-    statics = [name for name in schema.static if name in columns] if rows.n_new else []
-    names = [name for name in schema.known if name in columns]
+    statics = common(schema.static, columns) if rows.n_new else []
+    names = common(schema.known, columns)
     # Others are given by later rows of the covariates, or missing.
     filled = [column.name for column in rows.frame if column.null_count() < len(column)]
-    lacking = [name for name in schema.known if name not in (*names, *filled)]
+    lacking = without(schema.known, (*names, *filled))
     missing = missing_columns(lacking, columns, table.name, "a known covariate")
     if schema.time is not None:
         missing += missing_columns([schema.time], columns, table.name, "the time column")
@@ -514,7 +517,7 @@ def with_new_series(rows: Rows, table: Table, data: DataConfig) -> Rows:
 def _joined(frame: pl.DataFrame, extra: pl.DataFrame) -> pl.DataFrame:
     first = frame.group_by(SERIES).agg(pl.col(TIME).min().alias("\0first"))
     extra = extra.join(first, on=SERIES).filter(pl.col(TIME) >= pl.col("\0first")).drop("\0first", _ROW)
-    both = [name for name in extra.columns if name in frame.columns and name not in _AT]
+    both = without(common(extra.columns, frame.columns), _AT)
     joined = frame.join(extra, on=_AT, how="full", coalesce=True, suffix="\0new")
     joined = joined.with_columns(pl.coalesce(name, f"{name}\0new") for name in both)
     return joined.drop(f"{name}\0new" for name in both).sort(_AT)
@@ -525,7 +528,7 @@ def _keyed(
 ) -> tuple[pl.DataFrame, list[Finding], _RowSource]:
     """Returns (series number, time, names) of a second table, for the series of the first."""
     schema = rows.schema
-    shared = [key for key in rows.keys.columns if key in table.frame.columns]
+    shared = common(rows.keys.columns, table.frame.columns)
     table = table.with_ids(shared)
     columns, parts, faults = [], [], Faults()
     table, schema, read = _with_numbers(table, schema, data)
@@ -605,7 +608,7 @@ def ids_as(table: Table, key: str, dtype: pl.DataType) -> pl.Series:
 
 def _overlap(rows: Rows, extra: pl.DataFrame, source: _RowSource) -> list[Finding]:
     """Returns errors where a future table contradicts the table, or a note where it repeats it."""
-    names = [name for name in extra.columns if name in rows.frame.columns and name not in _AT]
+    names = without(common(extra.columns, rows.frame.columns), _AT)
     both = extra.join(rows.frame.select(*_AT, *names), on=_AT, how="inner", suffix="\0was").sort(_AT)
     if not both.height or not names:
         return []
@@ -644,8 +647,8 @@ def _overlap(rows: Rows, extra: pl.DataFrame, source: _RowSource) -> list[Findin
 
 def _unread_targets(table: Table, schema: Schema) -> list[Finding]:
     found, advice = [], "to forecast after them, add these rows to the table of the past"
-    for name in schema.target_columns:
-        if name in table.frame.columns and (count := table.frame[name].count()):
+    for name in common(schema.target_columns, table.frame.columns):
+        if count := table.frame[name].count():
             text = f"{table.name} holds {count} values of the target '{name}', which are not read"
             found.append(Finding("note", "future", text, advice, where=name, count=count))
     return found

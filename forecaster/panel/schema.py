@@ -20,6 +20,7 @@ from pydantic import TypeAdapter
 from forecaster.config import COLUMN_LISTS, DataConfig
 from forecaster.errors import ConfigError
 from forecaster.panel.calendar import Calendar, parse_freq
+from forecaster.panel.names import common, without
 from forecaster.panel.numbers import Decimals
 from forecaster.panel.timestamps import PARTS, TimeParts
 
@@ -132,28 +133,38 @@ class Schema:
     @property
     def known_numeric(self) -> Names:
         """Numeric known covariates, the holidays last."""
-        numbers = tuple(name for name in self.known if name not in self.categorical)
-        return numbers + holiday_columns(self.holidays)
+        return self._numbers(self.known) + holiday_columns(self.holidays)
 
     @property
     def known_category(self) -> Names:
-        return tuple(name for name in self.known if name in self.categorical)
+        return self._categories(self.known)
 
     @property
     def past_numeric(self) -> Names:
-        return tuple(name for name in self.past if name not in self.categorical)
+        return self._numbers(self.past)
 
     @property
     def past_category(self) -> Names:
-        return tuple(name for name in self.past if name in self.categorical)
+        return self._categories(self.past)
 
     @property
     def static_numeric(self) -> Names:
-        return tuple(name for name in self.static if name not in self.categorical)
+        return self._numbers(self.static)
 
     @property
     def static_category(self) -> Names:
-        return tuple(name for name in self.static if name in self.categorical)
+        return self._categories(self.static)
+
+    def _numbers(self, names: Names) -> Names:
+        return tuple(without(names, self.categorical))
+
+    def _categories(self, names: Names) -> Names:
+        return tuple(common(names, self.categorical))
+
+    @property
+    def covariates(self) -> Names:
+        """All covariates that are columns of the table, statics among them."""
+        return self.past + self.known + self.static
 
     @property
     def key_columns(self) -> Names:
@@ -193,7 +204,7 @@ class Schema:
     @property
     def channel_columns(self) -> Names:
         """Key columns of a table that is pivoted which name its channels."""
-        return tuple(name for name in self.as_read.series if name not in self.relate)
+        return tuple(without(self.as_read.series, self.relate))
 
     @property
     def channel_keys(self) -> pl.DataFrame:
@@ -335,8 +346,7 @@ class Schema:
         """Returns the schema for a long table with other column names; channels keep theirs."""
         read = self.as_read
         new = read.renamed(data)
-        columns = (one.known + one.past + one.static for one in (read, new))
-        names = dict(zip(*columns, strict=True))
+        names = dict(zip(read.covariates, new.covariates, strict=True))
         made = {names.get(name, name): columns for name, columns in pivot.covariates.items()}
         pivot = replace(pivot, series=new.series, target=new.target[0], covariates=made)
         facts = {name: getattr(new, name) for name in ("time", "decimal", "dtypes", "relate")}
@@ -357,8 +367,8 @@ class Schema:
             codes = (*self.categorical, *self.label_columns)
             kinds = ("category" if name in codes else "number" for name in names)
             found += [(name, role, kind) for name, kind in zip(names, kinds, strict=True)]
-        seen = {row[0] for row in found}
-        found += [(name, "ignored", "") for name in self.reasons if name not in seen]
+        seen = [row[0] for row in found]
+        found += [(name, "ignored", "") for name in without(self.reasons, seen)]
         return [(*row, self.reasons.get(row[0], "")) for row in found]
 
 
@@ -377,7 +387,7 @@ def _typed(ids: pl.Series, dtype: str) -> pl.Series:
 
 def _check_sound(schema: Schema) -> None:
     """Raises a ValueError for a stored schema that contradicts itself."""
-    names = schema.target + schema.known + schema.past + schema.static + schema.label_columns
+    names = schema.target + schema.covariates + schema.label_columns
     if (pivot := schema.pivot) is not None:
         counts = {len(columns) for columns in pivot.covariates.values()} - {1, len(pivot.keys) or 1}
         counts |= {len(key) for key in pivot.keys} - {len(schema.channel_columns)}
@@ -395,7 +405,7 @@ def _check_sound(schema: Schema) -> None:
             raise ValueError(f"time_parts holds {(part, dtype)}")
     if any("\0" in name for name in (*names, *keys)):
         raise ValueError("a column's name holds a NUL")
-    odd = set(schema.categorical) - {*schema.known, *schema.past, *schema.static}
+    odd = set(schema.categorical).difference(schema.covariates)
     lacking = {*schema.categorical, *schema.label_columns} - set(schema.categories)
     if odd or lacking:
         raise ValueError(f"categories of unknown columns, or none: {', '.join(odd | lacking)[:200]}")

@@ -27,11 +27,12 @@ from forecaster.errors import ConfigError
 from forecaster.panel.findings import Finding, fault, row_fault, words_of
 
 SAMPLE = 100
+MICROSECONDS = pl.Datetime("us")
 _LEAST_DATES = 8
 """Names of columns that are dates from which they are times of rows that are series each."""
 
-_MONTHS = "January February March April May June July August September October November December"
-_NAME = "|".join(f"{name[:3]}(?:{name[3:]})?" for name in _MONTHS.split())
+MONTH_NAMES = "January February March April May June July August September October November December"
+_NAME = "|".join(f"{name[:3]}(?:{name[3:]})?" for name in MONTH_NAMES.split())
 _CLOCK = (
     r"(?:[T ]\s?(?P<H>\d{1,2})(?::?(?P<M>\d{2})(?::?(?P<S>\d{2})(?P<f>\.\d+)?)?)?"
     r"(?: ?(?P<p>[AaPp][Mm]))? ?(?P<z>Z|[+-]\d{2}:?\d{2})?)?$"
@@ -115,10 +116,7 @@ _WEEK_0, _YEAR_0 = 10_959, 2000
 """Days to the Monday from which weeks are counted where a year has 52, and its year."""
 _BARE_PARTS = re.compile("%-?[qmV][-/.]%[YG]")
 
-_TIME_WORDS = {
-    "date", "datum", "time", "timestamp", "datetime", "day", "month", "year", "week", "quarter", "period", "ds",
-    "ts", "epoch",
-}  # fmt: skip
+_TIME_WORDS = "date datum time timestamp datetime day month year week quarter period ds ts epoch"
 
 
 @dataclass(frozen=True)
@@ -311,7 +309,7 @@ def instants(times: pl.Series, zone: str, keys: Iterable[pl.Series] = ()) -> pl.
     Args:
         keys: of the series.
     """
-    local, row = pl.col(times.name).cast(pl.Datetime("us")), pl.struct(pl.all())
+    local, row = pl.col(times.name).cast(MICROSECONDS), pl.struct(pl.all())
     early = row.is_last_distinct() if times[0] > times[-1] else row.is_first_distinct()
     which = pl.when(early).then(pl.lit("earliest")).otherwise(pl.lit("latest"))
     found = local.dt.replace_time_zone(zone, ambiguous=which, non_existent="null")
@@ -320,7 +318,7 @@ def instants(times: pl.Series, zone: str, keys: Iterable[pl.Series] = ()) -> pl.
 
 def changed_clock(times: pl.Series) -> str:
     """Returns a zone whose clocks show all of these local times twice, or not at all; empty = none is known."""
-    local = times.cast(pl.Datetime("us")).dt
+    local = times.cast(MICROSECONDS).dt
     for zone in _CHANGING:
         if local.replace_time_zone(zone, ambiguous="null", non_existent="null").is_null().all():
             return zone
@@ -354,28 +352,21 @@ def parts_of(names: Sequence[str], where: str) -> dict[str, str]:
     return dict(sorted(zip(names, parts, strict=True), key=lambda pair: [*PARTS].index(pair[1])))
 
 
-def split_times(stamps: pl.Series, parts: TimeParts, time_format: str | None) -> list[pl.Series]:
-    """Returns timestamps as columns of their parts."""
-    iso = any(part == "week" for part, _ in parts.values())
-    formats = {
-        name: "%G" if iso and part == "year" else PARTS[part][0] for name, (part, _) in parts.items()
-    }
-    texts = {name: write_times(stamps, one) for name, one in formats.items()}
-    if time_format and SLOT.search(time_format):
-        hour = write_times(stamps, time_format).str.extract(r"(\S+)$")
-        texts |= {name: hour for name, (part, _) in parts.items() if part == "hour"}
-    if time_format and [part for part, _ in parts.values()] == DATE_AND_CLOCK:
-        both = write_times(stamps, re.sub(" (?=%-?[HIRTkl01])", "\0", time_format)).str.split_exact(
-            "\0", 1
-        )
-        texts = dict(zip(texts, both.struct.unnest(), strict=True))
-    typed = [(text.alias(name), getattr(pl, parts[name][1])) for name, text in texts.items()]
-    return [
-        text.str.strptime(dtype, "%T%.f" if dtype == pl.Time else None)
-        if dtype.is_temporal()
-        else text.cast(dtype)
-        for text, dtype in typed
-    ]
+def split_times(stamps: pl.Series, parts: TimeParts, time_format: str) -> list[pl.Series]:
+    """Returns timestamps as columns of their parts, as `join_times` put them together."""
+    held = [part for part, _ in parts.values()]
+    shape = "".join(PARTS[part][1] + r"(\S+)" for part in held)
+    if held == DATE_AND_CLOCK:  # both may have blanks
+        time_format = re.sub(" (?=%-?[HIRTkl01])", "\0", time_format)
+        shape = "(.*)\0(.*)"
+    texts = write_times(stamps, time_format).str.extract_groups(shape).struct.unnest()
+    columns = []
+    for text, (name, (_, kind)) in zip(texts, parts.items(), strict=True):
+        dtype = getattr(pl, kind)
+        if dtype.is_temporal():
+            text = text.str.strptime(dtype, "%T%.f" if dtype == pl.Time else None)
+        columns.append(text.cast(dtype).alias(name))
+    return columns
 
 
 def is_unusual(time_format: str) -> bool:
@@ -471,10 +462,10 @@ def _cast(column: pl.Series, time_format: str) -> pl.Series:
         # Beyond the year 9999 there are no timestamps, and products would overflow.
         counts = counts.set(counts.abs() // EPOCHS[time_format] > 253_402_300_799, None)
         unit: Any = time_format.removeprefix("%")
-        return pl.from_epoch(counts, unit).cast(pl.Datetime("us"))
+        return pl.from_epoch(counts, unit).cast(MICROSECONDS)
     if time_format == _SPREADSHEET:
         days = column.cast(pl.Float64, strict=False) - _DAY_0
-        return (days * 86_400e6).round().cast(pl.Int64).cast(pl.Datetime("us"))
+        return (days * 86_400e6).round().cast(pl.Int64).cast(MICROSECONDS)
     if decimal := _DECIMAL.match(time_format):
         return _of_years(column.cast(pl.Float64, strict=False), int(decimal[1]))
     if slot := SLOT.search(time_format):
@@ -485,7 +476,7 @@ def _cast(column: pl.Series, time_format: str) -> pl.Series:
         number -= int(slot[2])
         number = number.set(~number.is_between(0, count - 1), None)
         days = _cast(column.str.replace(r" [\d:]+$", ""), time_format[: slot.start()])
-        return (days.dt.epoch("us") + number * (_DAY_US // count)).cast(pl.Datetime("us"))
+        return (days.dt.epoch("us") + number * (_DAY_US // count)).cast(MICROSECONDS)
     for short, long in _COMPOSED.items():
         time_format = time_format.replace(short, long)
     offset = _OFFSET.search(time_format)
@@ -530,7 +521,7 @@ def _of_years(years: pl.Series, parts: int) -> pl.Series:
     counts = counts.set((counts - years * parts).abs() > 0.1, None).cast(pl.Int64)
     if parts == 52:  # of seven days each: a year has one or two more
         days = (counts - 52 * _YEAR_0) * 7 + _WEEK_0
-        return days.cast(pl.Int32).cast(pl.Date).cast(pl.Datetime("us"))
+        return days.cast(pl.Int32).cast(pl.Date).cast(MICROSECONDS)
     return _first_days(counts * 12 // parts)
 
 
@@ -559,7 +550,7 @@ def _quarters(column: pl.Series, time_format: str) -> pl.Series:
     shape = shape.replace("%Y", r"(?<year>\d{4})").replace("%y", r"(?<year>\d{2})")
     parts = column.str.extract_groups(f"(?i)^{shape}$").struct.unnest().cast(pl.Int32)
     if set(parts.columns) != {"year", "quarter"}:
-        return pl.Series(column.name, [None], pl.Datetime("us")).new_from_index(0, len(column))
+        return pl.Series(column.name, [None], MICROSECONDS).new_from_index(0, len(column))
     years = parts["year"] + 2000 * ("%y" in time_format)
     return _first_days(years * 12 + parts["quarter"] * 3 - 3).alias(column.name)
 
@@ -594,7 +585,7 @@ def _all_parsed(
 
 def is_time_name(name: str) -> bool:
     """Whether a column's name has a word for time, as order_date, timestamp or yearMonth."""
-    return bool(_TIME_WORDS & words_of(name))
+    return not words_of(name).isdisjoint(_TIME_WORDS.split())
 
 
 def integer_format(column: pl.Series, where: str) -> str | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import chain, product, zip_longest
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -24,6 +24,7 @@ from forecaster.panel.arrays import Bools, Codes, Floats, Ints
 from forecaster.panel.findings import Finding, check_paths, did_you_mean, listing, refuse_errors
 from forecaster.panel.frames import missing_columns, read_table
 from forecaster.panel.groups import check_alike, check_results, static_of
+from forecaster.panel.names import common, without
 from forecaster.panel.panel import MISSING, NO_TIME, Panel
 
 Nests = tuple[tuple[str, ...], ...]
@@ -86,7 +87,7 @@ def common_cutoff(panel: Panel, cutoffs: Ints) -> int:
     """
     placed = np.unique(cutoffs[cutoffs != NO_TIME])
     if len(placed) > 1:
-        first, last = (panel.calendar.text(int(placed[place])) for place in (0, -1))
+        first, last = map(panel.calendar.text, placed[[0, -1]])
         raise DataError(
             f"{panel.name}: --hierarchy needs one cutoff, found series that end from {first} to {last}; give "
             "--cutoff last"
@@ -113,7 +114,7 @@ def parse_nests(text: str) -> Nests:
         ConfigError: a name is missing, or there twice.
     """
     nests = tuple(tuple(name.strip() for name in nest.split("/")) for nest in text.split("*"))
-    names = [name for nest in nests for name in nest]
+    names = [*chain(*nests)]
     if not all(names) or len({*names}) < len(names):
         raise ConfigError(
             f"--hierarchy {text!r}: expected columns, each once, as State/Region or State/Region*Purpose; or "
@@ -141,19 +142,17 @@ def tree_of(panel: Panel, spec: Nests | object) -> Tree:
     if not panel.regular:
         raise DataError(f"{panel.name}: --hierarchy needs rows on a grid; pass --freq, or --resample")
     keys = panel.keys
-    named = [name for nest in spec for name in nest] if isinstance(spec, tuple) else []
+    named = [*chain(*spec)] if isinstance(spec, tuple) else []
     check_results(panel, _RESULTS, "--hierarchy", named)
     if isinstance(spec, tuple):
         frame, nests = _with_statics(panel, spec), spec
         _check_nested(frame, nests, panel.name)
     else:
         chains = _chains(panel, spec)
-        most = max(map(len, chains))
-        levels = [f"level_{depth + 1}" for depth in range(most)]
+        above = [pl.Series(f"level_{n}", names) for n, names in enumerate(zip_longest(*chains), 1)]
+        levels = [column.name for column in above]
         check_results(panel, levels, "--hierarchy with a table")
-        rows = [(*chain, *[None] * (most - len(chain))) for chain in chains]
-        above = pl.DataFrame(rows, dict.fromkeys(levels, pl.String), orient="row")
-        frame, nests = keys.hstack(above.get_columns()), ((*levels, *keys.columns),)
+        frame, nests = keys.with_columns(above), ((*levels, *keys.columns),)
     return _tree(frame, nests, keys.columns)
 
 
@@ -192,9 +191,7 @@ def _tree(frame: pl.DataFrame, nests: Nests, keys: Sequence[str]) -> Tree:
 def _with_statics(panel: Panel, nests: Nests) -> pl.DataFrame:
     """The key columns, and the static covariates of a hierarchy, a row per series."""
     frame, statics = panel.keys, panel.schema.static
-    for name in (name for nest in nests for name in nest):
-        if name in frame.columns:
-            continue
+    for name in without(chain(*nests), frame.columns):
         if name not in statics:
             known = [*panel.keys.columns, *statics]
             raise ConfigError(
@@ -244,34 +241,34 @@ def _chains(panel: Panel, source: object) -> list[list[str]]:
         raise DataError(f"{table.name}: '{name}' has the parents {listing(found, 3)}; expected one")
     parents = dict(frame.rows())
     series, inner = {*panel.series_names}, {*parents.values()}
-    if idle := [name for name in parents if name not in series | inner]:
+    if idle := without(parents, series | inner):
         near = did_you_mean(idle[0], panel.series_names)
         raise DataError(
             f"{table.name}: '{idle[0]}' has no series in {panel.name} and no children{near}"
         )
-    if both := [name for name in panel.series_names if name in inner]:
+    if both := common(panel.series_names, inner):
         raise DataError(
             f"{table.name}: '{both[0]}' is a series of {panel.name} and has children; expected one of both"
         )
-    if lone := [name for name in panel.series_names if name not in parents]:
+    if lone := without(panel.series_names, parents):
         raise DataError(
             f"{table.name}: series {listing(lone, 3)} of {panel.name}: no row; give each its parent"
         )
     ancestors = {name: _ancestors(name, parents, table.name) for name in parents}
-    one_root = len({chain[0] for chain in ancestors.values()}) == 1
+    one_root = len({above[0] for above in ancestors.values()}) == 1
     return [ancestors[name][one_root:] for name in panel.series_names]
 
 
 def _ancestors(name: str, parents: dict[str, str], table: str) -> list[str]:
     """Returns the nodes above a node, the outermost first."""
-    chain = [name]
-    while chain[-1] in parents:
-        above = parents[chain[-1]]
-        if above in chain:
-            cycle = " in ".join([*chain[chain.index(above) :], above])
+    found = [name]
+    while found[-1] in parents:
+        above = parents[found[-1]]
+        if above in found:
+            cycle = " in ".join([*found[found.index(above) :], above])
             raise DataError(f"{table}: a cycle, {cycle}; expected one parent above")
-        chain.append(above)
-    return chain[:0:-1]
+        found.append(above)
+    return found[:0:-1]
 
 
 # Sums
@@ -337,9 +334,9 @@ def _grid(panel: Panel) -> Ints:
     first, last = calendar.steps(anchor, times[[0, -1]])
     grid = calendar.shift(anchor, np.arange(first, last + 1))
     if (off := times[~np.isin(times, grid)]).size:
-        series = panel.series_names[int(panel.owner[np.flatnonzero(panel.time == off[0])[0]])]
+        series = panel.name_at((panel.time == off[0]).argmax())
         raise DataError(
-            f"{panel.name}: --hierarchy adds up series at equal times; {calendar.text(int(off[0]))} of series "
+            f"{panel.name}: --hierarchy adds up series at equal times; {calendar.text(off[0])} of series "
             f"{series} is off the steps of the others; bring them together with --resample"
         )
     return grid

@@ -68,8 +68,7 @@ def outliers_found(
     found = _found(panel, end, season, None, most)
     if found and effects is not None and effects.calendar:
         # They only explain: it is enough to read them where there is something to explain.
-        rows = [one.row for one in found]
-        some = np.unique(np.searchsorted(panel.indptr, rows, side="right") - 1)
+        some = np.unique(panel.series_at([one.row for one in found]))
         left = end[some] - panel.indptr[some]
         panel = panel.some(some)
         found = _found(panel, panel.indptr[:-1] + left, season, effects, most)
@@ -117,10 +116,9 @@ def _found(panel: Panel, end: Ints, season: int, effects: Effects | None, most: 
 def _finding(panel: Panel, rule: str, text: str, advice: str, found: Sequence[_Found]) -> Finding:
     """Returns a finding whose place is the first row that is changed, with its value and the level before."""
     first = min(found)
-    series = int(np.searchsorted(panel.indptr, first.row, side="right")) - 1
-    time = panel.calendar.text(int(panel.time[first.row]))
+    time, name = panel.text_at(first.row), panel.name_at(first.row)
     where = f"{time}: {first.value:,.6g} after a level of {first.level:,.6g}"
-    return Finding("note", rule, text, advice, panel.series_names[series], where, len(found))
+    return Finding("note", rule, text, advice, name, where, len(found))
 
 
 def _cleaned(

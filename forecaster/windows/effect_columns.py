@@ -93,7 +93,7 @@ class Term:
         """Returns [..., n] the effect of a term of the calendar, by coefficients [..., k]."""
         coded = self._code(clock)
         if coded is None:
-            return np.asarray(coefficients @ self._of_dates(clock).T)
+            return coefficients @ self._of_dates(clock).T
         nothing = np.zeros_like(coefficients[..., :1])  # at code −1
         return np.concatenate([coefficients, nothing], axis=-1)[..., coded[0]]
 

@@ -55,6 +55,11 @@ class Effects:
     """[C] mean change from row to row of what the calendar leaves, over that of the targets."""
 
     @property
+    def n_channels(self) -> int:
+        """C."""
+        return len(self.multiplies)
+
+    @property
     def declared(self) -> tuple[Term, ...]:
         """The terms of covariates."""
         return tuple(term for term in self.terms if term.kind != "calendar")
@@ -108,7 +113,7 @@ class Effects:
         share[places >= 0] = self.determined[places[places >= 0]]
         share = share.clip(0.0, _MOST_DETERMINED)
         seen = np.sqrt((1 + share) / (1 - share))
-        of_table = np.broadcast_to(self.calendar_ratio[:, None], (len(seen), len(self.multiplies), 1))
+        of_table = np.broadcast_to(self.calendar_ratio[:, None], (len(seen), self.n_channels, 1))
         return np.concatenate([seen, of_table], axis=2)
 
     def of(self, panel: Panel, without: str | None = None) -> Floats:
@@ -120,7 +125,7 @@ class Effects:
             panel: with the columns of the table that was learned from.
             without: a covariate that is left out, by its name in the panel.
         """
-        effect = empty_beside(panel.values, (panel.n_rows, len(self.multiplies)), np.float64)
+        effect = empty_beside(panel.values, (panel.n_rows, self.n_channels), np.float64)
         for place, rows, numbers, others in self._parts(panel, without):
             center = self._center(place, 0)
             center = np.where(np.isnan(center), numbers.mean(axis=0), center)
@@ -129,22 +134,22 @@ class Effects:
 
     def of_calendar(self, panel: Panel) -> Floats:
         """Returns [row, C] the effect of the calendar at each row, counted from its mean in the series."""
-        effect = empty_beside(panel.values, (panel.n_rows, len(self.multiplies)), np.float64)
+        effect = empty_beside(panel.values, (panel.n_rows, self.n_channels), np.float64)
         for places, rows, of_series in self._calendar_parts(panel):
             centers = np.stack([self._center(place, 1) for place in places])[:, None]
             centers = np.where(np.isnan(centers), of_series.mean(axis=1, keepdims=True), centers)
-            effect[rows] = self._bounded(of_series - centers).reshape(-1, len(self.multiplies))
+            effect[rows] = self._bounded(of_series - centers).reshape(-1, self.n_channels)
         return effect
 
     def centered(self, panel: Panel) -> Effects:
         """Returns the same, with the mean effects and the changes in the panel that was learned from."""
-        center = np.full((panel.n_series, len(self.multiplies), 2), np.nan)
+        center = np.full((panel.n_series, self.n_channels, 2), np.nan)
         for place, _, numbers, _ in self._parts(panel, None):
             center[place, :, 0] = numbers.mean(axis=0)
-        changes = np.zeros((2, len(self.multiplies)))
+        changes = np.zeros((2, self.n_channels))
         for places, rows, of_series in self._calendar_parts(panel):
             center[places, :, 1] = of_series.mean(axis=1)
-            values = panel.values[rows, : len(self.multiplies)].reshape(of_series.shape)
+            values = panel.values[rows, : self.n_channels].reshape(of_series.shape)
             for place, part in enumerate((self._left(values, of_series), values)):
                 changes[place] += np.nansum(np.abs(np.diff(part, axis=1)), axis=(0, 1))
         left, whole = changes
@@ -152,7 +157,7 @@ class Effects:
         return replace(self, center=center, calendar_ratio=ratio.clip(_TINY, 1.0))
 
     def _center(self, place: int, part: int) -> Floats:
-        return self.center[place, :, part] if place >= 0 else np.full(len(self.multiplies), np.nan)
+        return self.center[place, :, part] if place >= 0 else np.full(self.n_channels, np.nan)
 
     def _bounded(self, effect: Floats) -> Floats:
         most = np.where(self.multiplies, LARGEST, np.inf)
@@ -179,7 +184,7 @@ class Effects:
         coefficients, _ = self._coefficients(panel)
         for number, rows, clock in dated(panel):
             place = int(places[number])
-            numbers, others = np.zeros((2, rows.stop - rows.start, len(self.multiplies)))
+            numbers, others = np.zeros((2, rows.stop - rows.start, self.n_channels))
             for term, part in zip(self.declared, coefficients, strict=True):
                 if term.name_in(panel) == without:
                     continue
@@ -212,7 +217,7 @@ class Effects:
     def _left(self, values: Floats, effect: Floats) -> Floats:
         """Returns what an effect [..., C] leaves of values, as at the top of this file."""
         factor = np.exp(-np.where(self.multiplies, effect, 0.0))
-        return np.asarray(values * factor - np.where(self.multiplies, 0.0, effect))
+        return values * factor - np.where(self.multiplies, 0.0, effect)
 
     def of_remainder(self, calendar: Calendar) -> Effects | None:
         """Returns those of the calendar alone, for a panel that covariates were taken out of; None = none."""
@@ -226,9 +231,7 @@ class Effects:
             shared=self.shared[..., -count:],
             of_static=self.of_static[..., -count:],
             deviation=self.deviation[..., -count:],
-            determined=np.stack(
-                [np.zeros_like(self.determined[..., 1]), self.determined[..., 1]], axis=2
-            ),
+            determined=self.determined * [0.0, 1.0],
         )
 
 

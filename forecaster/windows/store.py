@@ -99,8 +99,6 @@ class WindowStore:
         self._channels = panel.n_channels
         self._begin = torch.from_numpy(panel.indptr[:-1].copy())
         self._end = torch.from_numpy(panel.indptr[1:].copy())
-        # Codes by place: a table to predict may name its columns otherwise than that of the fit.
-        self._channel = torch.arange(1, panel.n_channels + 1)
         self._static = _tensor(panel.static)
         self._static_codes = torch.from_numpy(panel.static_codes.astype(np.int64)).clamp_(min=0)
         read = plan.attention_length or plan.context_length
@@ -131,20 +129,21 @@ class WindowStore:
                 where some context may be constant or empty, for its scale is that of the history. Without it
                 a window keeps its outliers: what is learned from was rid of them before.
         """
-        length = self.context_length
+        length, width = self.context_length, self._width
         which, at = torch.from_numpy(series), torch.from_numpy(cutoff)
+        one = None if channel is None or self._channels == 1 else torch.from_numpy(channel)
         start = at - (length - 1)
-        edge = self._edge(which, start, self._width)
-        if channel is None or self._channels == 1:
-            block = self._cut(self._values, start, edge, torch.nan)
+        edge = self._edge(which, start, width)
+        if one is None:
+            block = self._cut(self._values, start, edge, torch.nan, width)
             targets, covariates = block[..., : self._channels], block[..., self._channels :]
             real = _observed(block)
             target_real, covariate_real = real[..., : self._channels], real[..., self._channels :]
         else:
-            targets = self._one_channel(torch.from_numpy(channel), start, edge, self._width)
-            covariates = self._cut(self._values[:, self._channels :], start, edge, torch.nan)
+            targets = self._one_channel(one, start, edge, width)
+            covariates = self._cut(self._values[:, self._channels :], start, edge, torch.nan, width)
             target_real, covariate_real = _observed(targets), _observed(covariates)
-        codes = self._cut(self._codes, start, edge, 0)
+        codes = self._cut(self._codes, start, edge, 0, width)
         if leads is not None:
             last, after = slice(length + leads - 1, length + leads), slice(length + leads, None)
             for cells, empty in ((covariates, ~covariate_real), (codes, codes == MISSING)):
@@ -159,7 +158,7 @@ class WindowStore:
         )
         place = start + self._phase_offset.index_select(0, which)
         if history or _flat(targets[:, length - self._end_length : length]):
-            so_far = self._history_of(which, channel, at)
+            so_far = self._history_of(which, one, at)
             so_far_real = _observed(so_far)
         else:
             left_out = len(which), self._history, targets.shape[2]
@@ -175,15 +174,13 @@ class WindowStore:
             static_category=self._static_codes.index_select(0, which),
             past_category=codes[:, :length, :past_codes],
             known_category=codes[..., past_codes : past_codes + known_codes],
-            phase=_windows(self._phase, self._width).index_select(0, place),
+            phase=_windows(self._phase, width).index_select(0, place),
             elapsed=self._elapsed_of(at, start, edge),
-            channel=self._channel.expand(len(which), -1)
-            if channel is None
-            else self._channel[torch.from_numpy(channel)][:, None],
+            channel=self._channels_of(at, one) + 1,
             history=so_far,
             history_observed=so_far_real,
-            drivers=self._drivers_of(which, at),
-            **self._effects_of(which, channel, at, history),
+            drivers=self._around(self._drivers, which, at, self._driver_length),
+            **self._effects_of(which, one, at, history),
         )
         if history and not self._keeps_outliers:
             window = series.tobytes() + cutoff.tobytes()
@@ -218,11 +215,28 @@ class WindowStore:
         rows = start[beyond] + torch.arange(width)
         return _Edge(windows, foreign, beyond, rows.clamp(begin[beyond], end[beyond] - 1))
 
+    def _channels_of(self, at: Tensor, one: Tensor | None) -> Tensor:
+        """Returns [B, C] the channels that windows hold, by place: a table may name them anew."""
+        return torch.arange(self._channels).expand(len(at), -1) if one is None else one[:, None]
+
+    def _around(
+        self,
+        table: Tensor,
+        which: Tensor,
+        at: Tensor,
+        before: int,
+        after: int = 0,
+        empty: float = torch.nan,
+    ) -> Tensor:
+        """Returns [B, before + after, X] rows of a table up to the cutoff, and after it."""
+        start, width = at - (before - 1), before + after
+        edge = self._edge(which, start, width) if table.shape[1] else None
+        return self._cut(table, start, edge, empty, width)
+
     def _cut(
-        self, table: Tensor, start: Tensor, edge: _Edge | None, empty: float, width: int | None = None
+        self, table: Tensor, start: Tensor, edge: _Edge | None, empty: float, width: int
     ) -> Tensor:
         """Returns [B, W, X] rows of a table from start on: the gather."""
-        width = width or self._width
         if table.shape[1] == 0:
             return table.new_empty((len(start), width, 0))
         block = _windows(table, width).index_select(0, start.clamp(min=0))
@@ -243,31 +257,22 @@ class WindowStore:
         rows = edge.rows * columns + channel[edge.windows[edge.beyond], None]
         return edge.mended(block, flat, rows, torch.nan)
 
-    def _history_of(self, which: Tensor, channel: Int64 | None, at: Tensor) -> Tensor:
+    def _history_of(self, which: Tensor, one: Tensor | None, at: Tensor) -> Tensor:
         """Returns [B, T, C] targets up to the cutoff, as far back as experts read."""
-        width, start = self._history, at - (self._history - 1)
-        edge = self._edge(which, start, width)
-        if channel is not None and self._channels > 1:
-            return self._one_channel(torch.from_numpy(channel), start, edge, width)
-        return self._cut(self._values[:, : self._channels], start, edge, torch.nan, width)
-
-    def _drivers_of(self, which: Tensor, at: Tensor) -> Tensor:
-        """Returns [B, D, K] what `arx` reads of other columns, up to the cutoff."""
-        width, start = self._driver_length, at - (self._driver_length - 1)
-        edge = self._edge(which, start, width) if self._drivers.shape[1] else None
-        return self._cut(self._drivers, start, edge, torch.nan, width)
+        width = self._history
+        if one is None:
+            return self._around(self._values[:, : self._channels], which, at, width)
+        start = at - (width - 1)
+        return self._one_channel(one, start, self._edge(which, start, width), width)
 
     def _effects_of(
-        self, which: Tensor, channel: Int64 | None, at: Tensor, history: bool
+        self, which: Tensor, one: Tensor | None, at: Tensor, history: bool
     ) -> dict[str, Tensor]:
         """Returns the fields of effects of windows by name."""
-        found = no_effects(len(at), self._channels if channel is None else 1)
+        places = self._channels_of(at, one)
+        found = no_effects(*places.shape)
         if not self._has_effects:
             return found
-        # Of each window the channels it holds, [B, C].
-        places = torch.arange(self._channels).expand(len(at), -1)
-        if channel is not None:
-            places = torch.from_numpy(channel)[:, None]
         found["multiplies"] = self._multiplies[places]
         found["error_ratios"] = self._error_ratios[which[:, None], places]
         if self._effect is not None:
@@ -275,15 +280,14 @@ class WindowStore:
             found["effect"] = _of_channels(effect, places)
         if self._calendar is not None and history:
             before = max(self.context_length, self._history)
-            width, start = before + self.horizon, at - (before - 1)
-            edge = self._edge(which, start, width)
-            found["calendar"] = _of_channels(self._cut(self._calendar, start, edge, 0.0, width), places)
+            cells = self._around(self._calendar, which, at, before, self.horizon, empty=0.0)
+            found["calendar"] = _of_channels(cells, places)
         return found
 
     def _elapsed_of(self, at: Tensor, start: Tensor, edge: _Edge | None) -> Tensor:
         if self._regular:
             return self._elapsed.expand(len(at), -1)
-        times = self._cut(self._time, start, edge, 0)[..., 0]
+        times = self._cut(self._time, start, edge, 0, self._width)[..., 0]
         # The difference is taken in integers: float32 microseconds since 1970 err by minutes.
         elapsed = ((times - self._time[at]).double() / self._step).float()
         if edge is not None:
