@@ -327,9 +327,9 @@ class Schema:
                 f"{', '.join(self.categorical) or 'none'}; they cannot be changed after the fit"
             )
 
-        new: dict[str, Any] = {}
-        for role in COLUMN_LISTS:
-            new[role] = tuple(names.get(name, name) for name in getattr(self, role))
+        new: dict[str, Any] = {
+            role: tuple(names.get(name, name) for name in getattr(self, role)) for role in COLUMN_LISTS
+        }
         if self.label is not None and data.label is not None:
             names[self.label] = new["label"] = data.label
         new["time"] = data.time if data.time not in (None, "row") else self.time
@@ -356,17 +356,20 @@ class Schema:
         """Returns (column, role, kind, reason) for every column, ignored ones last."""
         if self.pivot is not None:
             return self.as_read.rows()
-        roles = {"label": self.label_columns, "target": self.target_columns}
-        roles["known"] = self.known_and_holidays
-        roles |= {"past": self.past, "static": self.static}
+        roles = {
+            "label": self.label_columns,
+            "target": self.target_columns,
+            "known": self.known_and_holidays,
+            "past": self.past,
+            "static": self.static,
+        }
+        codes = (*self.categorical, *self.label_columns)
         found: list[tuple[str, str, str]] = []
         if self.time is not None:
             found.append((self.time, "time", self.time_dtype))
         found += [(name, "series", self.dtypes.get(name, "")) for name in self.key_columns]
         for role, names in roles.items():
-            codes = (*self.categorical, *self.label_columns)
-            kinds = ("category" if name in codes else "number" for name in names)
-            found += [(name, role, kind) for name, kind in zip(names, kinds, strict=True)]
+            found += [(name, role, "category" if name in codes else "number") for name in names]
         seen = [row[0] for row in found]
         found += [(name, "ignored", "") for name in without(self.reasons, seen)]
         return [(*row, self.reasons.get(row[0], "")) for row in found]

@@ -413,23 +413,25 @@ def _format(matches: Sequence[re.Match[str]], reading: str) -> str:
         reading: what the groups a, b and c are.
     """
     fullest = max(matches, key=lambda match: sum(part is not None for part in match.groups()))
+    given = fullest.groupdict()
     unnamed = dict(zip("abc", reading, strict=False))
     if reading == "V":
         unnamed["Y"] = "G"
-    parts = {group: unnamed.get(group, group) for group in fullest.groupdict() if group != "sep"}
-    bare = {
-        part: any(len(m[group] or "00") == 1 for m in matches)
-        for group, part in parts.items()
-        if part in ("d", "m", "H", "V")
-    }
+    parts = {group: unnamed.get(group, group) for group in given if group != "sep"}
     # "%-m" writes a month without its zero, as the caller did; reading takes both.
-    bare["d"] = bare["m"] = bare.get("d", False) or bare.get("m", False)
-    long = any(len(m["n"]) > 3 for m in matches) if "n" in parts else False
-    twelve = fullest.groupdict().get("p") is not None
+    bare = {
+        part
+        for group, part in parts.items()
+        if part in "dmHV" and any(len(m[group] or "00") == 1 for m in matches)
+    }
+    if bare & {"d", "m"}:
+        bare |= {"d", "m"}
+    long = "n" in parts and any(len(m["n"]) > 3 for m in matches)
+    twelve = given.get("p") is not None
     written = {
-        "Y": "%Y" if len(fullest.groupdict().get("Y") or "2000") == 4 else "%y",
+        "Y": "%Y" if len(given.get("Y") or "2000") == 4 else "%y",
         "n": "%B" if long else "%b",
-        "H": f"%{'-' if bare.get('H') else ''}{'I' if twelve else 'H'}",
+        "H": f"%{'-' if 'H' in bare else ''}{'I' if twelve else 'H'}",
         "f": "%.f",
         "p": "%P" if twelve and fullest["p"].islower() else "%p",
         "z": _zone_part([m.groupdict().get("z") for m in matches]),
@@ -437,7 +439,7 @@ def _format(matches: Sequence[re.Match[str]], reading: str) -> str:
     text, end, pieces = fullest[0], 0, []
     spans = sorted((fullest.span(group), part) for group, part in parts.items() if fullest[group])
     for (start, stop), part in spans:
-        directive = written.get(part) or f"%{'-' if bare.get(part) else ''}{part}"
+        directive = written.get(part) or f"%{'-' if part in bare else ''}{part}"
         pieces += [text[end:start], directive]
         end = stop
     return "".join([*pieces, text[end:]])

@@ -208,10 +208,9 @@ def _bounds(seen: Floats) -> tuple[float, float]:
 
 def _around(event: Floats) -> Floats:
     """[n, 2·REACH] an event up to three rows later, then up to three rows earlier."""
-    event = np.nan_to_num(event)
-    padded = np.pad(event, REACH)
-    shifts = [shift for shift in range(-REACH, REACH + 1) if shift]
-    return np.stack([padded[REACH + shift : REACH + shift + len(event)] for shift in shifts], axis=1)
+    padded = np.pad(np.nan_to_num(event), REACH)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * REACH + 1)
+    return np.delete(windows, REACH, axis=1)
 
 
 def readings(terms: Sequence[Term], calendar: Calendar, met: Bools) -> Floats:
@@ -280,10 +279,9 @@ class Dates:
         """Returns [n, k] 1 on the days of each holiday, and so many days around it, one after the other."""
         if (country, names) not in self._holidays:
             named = named_holidays(country, *self._years)
-            none = np.zeros(0, np.int64)
             shifts = range(-REACH, REACH + 1)
             columns = [
-                np.isin(self.day - shift, named.get(name, none)) for name in names for shift in shifts
+                np.isin(self.day - shift, named.get(name, [])) for name in names for shift in shifts
             ]
             found = np.stack([np.zeros(len(self.day)), *columns], axis=1)[:, 1:]
             self._holidays[country, names] = found

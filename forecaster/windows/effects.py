@@ -108,9 +108,8 @@ class Effects:
 
         ratio = √((1 + p) / (1 − p)),   p the share of the rows that coefficients fit by themselves
         """
-        share = np.zeros((panel.n_series, *self.determined.shape[1:]))
         places = self.places(panel)
-        share[places >= 0] = self.determined[places[places >= 0]]
+        share = np.where(places[:, None, None] < 0, 0.0, self.determined[places])
         share = share.clip(0.0, _MOST_DETERMINED)
         seen = np.sqrt((1 + share) / (1 - share))
         of_table = np.broadcast_to(self.calendar_ratio[:, None], (len(seen), self.n_channels, 1))
@@ -126,9 +125,9 @@ class Effects:
             without: a covariate that is left out, by its name in the panel.
         """
         effect = empty_beside(panel.values, (panel.n_rows, self.n_channels), np.float64)
-        for place, rows, numbers, others in self._parts(panel, without):
-            center = self._center(place, 0)
-            center = np.where(np.isnan(center), numbers.mean(axis=0), center)
+        centers = self._center(self.places(panel), 0)
+        for series, rows, numbers, others in self._parts(panel, without):
+            center = np.where(np.isnan(centers[series]), numbers.mean(axis=0), centers[series])
             effect[rows] = self._bounded(numbers - center + others)
         return effect
 
@@ -136,7 +135,7 @@ class Effects:
         """Returns [row, C] the effect of the calendar at each row, counted from its mean in the series."""
         effect = empty_beside(panel.values, (panel.n_rows, self.n_channels), np.float64)
         for places, rows, of_series in self._calendar_parts(panel):
-            centers = np.stack([self._center(place, 1) for place in places])[:, None]
+            centers = self._center(places, 1)[:, None]
             centers = np.where(np.isnan(centers), of_series.mean(axis=1, keepdims=True), centers)
             effect[rows] = self._bounded(of_series - centers).reshape(-1, self.n_channels)
         return effect
@@ -144,11 +143,12 @@ class Effects:
     def centered(self, panel: Panel) -> Effects:
         """Returns the same, with the mean effects and the changes in the panel that was learned from."""
         center = np.full((panel.n_series, self.n_channels, 2), np.nan)
-        for place, _, numbers, _ in self._parts(panel, None):
-            center[place, :, 0] = numbers.mean(axis=0)
+        places = self.places(panel)
+        for series, _, numbers, _ in self._parts(panel, None):
+            center[places[series], :, 0] = numbers.mean(axis=0)
         changes = np.zeros((2, self.n_channels))
-        for places, rows, of_series in self._calendar_parts(panel):
-            center[places, :, 1] = of_series.mean(axis=1)
+        for some, rows, of_series in self._calendar_parts(panel):
+            center[some, :, 1] = of_series.mean(axis=1)
             values = panel.values[rows, : self.n_channels].reshape(of_series.shape)
             for place, part in enumerate((self._left(values, of_series), values)):
                 changes[place] += np.nansum(np.abs(np.diff(part, axis=1)), axis=(0, 1))
@@ -156,8 +156,9 @@ class Effects:
         ratio = np.divide(left, whole, out=np.ones_like(whole), where=whole > 0)
         return replace(self, center=center, calendar_ratio=ratio.clip(_TINY, 1.0))
 
-    def _center(self, place: int, part: int) -> Floats:
-        return self.center[place, :, part] if place >= 0 else np.full(self.n_channels, np.nan)
+    def _center(self, places: Ints, part: int) -> Floats:
+        """[s, C]"""
+        return np.where(places[:, None] < 0, np.nan, self.center[places, :, part])
 
     def _bounded(self, effect: Floats) -> Floats:
         most = np.where(self.multiplies, LARGEST, np.inf)
@@ -177,13 +178,11 @@ class Effects:
         return parts[:declared], parts[declared:]
 
     def _parts(self, panel: Panel, without: str | None) -> Iterator[tuple[int, slice, Floats, Floats]]:
-        """Yields the place of each series, its rows, and the effects [n, C] of numbers and of all else."""
+        """Yields the number of each series, its rows, and the effects [n, C] of numbers and of all else."""
         if not self.declared:
             return
-        places = self.places(panel)
         coefficients, _ = self._coefficients(panel)
-        for number, rows, clock in dated(panel):
-            place = int(places[number])
+        for series, rows, clock in dated(panel):
             numbers, others = np.zeros((2, rows.stop - rows.start, self.n_channels))
             for term, part in zip(self.declared, coefficients, strict=True):
                 if term.name_in(panel) == without:
@@ -191,8 +190,8 @@ class Effects:
                 columns = term.columns(panel, rows, clock)
                 of_kind = numbers if term.kind in ("number", "bent") else others
                 # Not by BLAS, whose rounding depends on the number of rows.
-                of_kind += np.einsum("nk,ck->nc", columns, part[number])
-            yield place, rows, numbers, others
+                of_kind += np.einsum("nk,ck->nc", columns, part[series])
+            yield series, rows, numbers, others
 
     def _calendar_parts(self, panel: Panel) -> Iterator[tuple[Ints, slice, Floats]]:
         """Yields places [s] of neighbouring series of the same dates, their rows, and the effects [s, n, C]."""
