@@ -348,27 +348,35 @@ def _sparse(facts: Facts) -> Iterator[Finding]:
         yield _on_series(facts, "sparse", bad, text, advice, facts.name)
 
 
-def _level_shifts(facts: Facts) -> Iterator[Finding]:
-    """Series whose level changes by a large factor, and stays so."""
+def _jumps(facts: Facts) -> Iterator[Finding]:
+    """Series whose level changes by a large factor, or whose sign flips, and stays so."""
     low, high = facts.low, facts.high
     # Extremes, then the first and the last value, show cheaply which series may have changed.
     nearest = np.maximum(np.maximum(low, -high), 0)
     wide = np.maximum(np.abs(low), np.abs(high)) >= 2**_JUMP * nearest
-    long = facts.count >= 2 * _SIDE
-    shifts = list[tuple[int, int, float]]()
-    for series, rows, values, begin in facts.nonzero(np.flatnonzero(wide & long)):
+    likely = np.flatnonzero(wide & (facts.count >= 2 * _SIDE))
+    shifts, flips = list[tuple[int, int, float]](), list[tuple[int, int]]()
+    for series, rows, values, begin in facts.nonzero(likely):
         end = begin + np.diff(begin, append=len(rows))
-        apart = np.abs(np.log2(np.abs(values[begin] / values[end - 1])))
-        for place in np.flatnonzero(apart >= _NEAREST):
+        one, other = values[begin], values[end - 1]
+        for place in np.flatnonzero(np.abs(np.log2(np.abs(one / other))) >= _NEAREST):
             first, ratio = _new_level(values[begin[place] : end[place]])
             if ratio:
                 shifts.append((series[place], rows[begin[place] + first], ratio))
+        if ((one > 0) != (other > 0)).any():
+            at = _sign_flips(values, begin)
+            flips += zip(series[np.searchsorted(begin, at, "right") - 1], rows[at], strict=True)
     if shifts:
         ratio = float(f"{shifts[0][2]:.1g}")
         text = f"the level of SOME in '{facts.name}' changes by a factor of about {ratio:,.0f} and stays so"
         advice = "if the unit changed, bring all rows to one unit"
         bad = np.array([series for series, _, _ in shifts])
         yield _on_series(facts, "jump", bad, text, advice, facts.panel.text_at(shifts[0][1]))
+    if flips:
+        text = f"the sign of SOME in '{facts.name}' flips and stays flipped"
+        advice = "if the convention changed, bring all rows to one sign"
+        bad = np.array([series for series, _ in flips])
+        yield _on_series(facts, "jump", bad, text, advice, facts.panel.text_at(flips[0][1]))
 
 
 def _new_level(values: Floats) -> tuple[int, float]:
@@ -390,24 +398,19 @@ def _new_level(values: Floats) -> tuple[int, float]:
     return first + 1, float(2.0 ** ratio[first]) if found[first] and ratio[first] >= _JUMP else 0.0
 
 
-def _sign_flips(facts: Facts) -> Iterator[Finding]:
-    """Series of which the sign changes once, by a large step."""
-    both = (facts.low < 0) & (facts.high > 0)
-    long = facts.count >= 2 * _SIDE
-    flips = list[tuple[int, int]]()
-    for series, rows, values, begin in facts.nonzero(np.flatnonzero(both & long)):
-        step, crosses = np.abs(np.diff(values, prepend=np.nan)), np.diff(values > 0, prepend=False)
-        step[begin], crosses[begin] = 0, False
-        once = np.add.reduceat(crosses, begin, dtype=int) == 1
-        at = np.flatnonzero(crosses & np.repeat(once, np.diff(begin, append=len(rows))))
-        others = np.maximum.reduceat(np.where(crosses, 0, step), begin)[once]
-        large = step[at] >= _FLIP * others
-        flips += zip(series[once][large], rows[at[large]], strict=True)
-    if flips:
-        text = f"the sign of SOME in '{facts.name}' flips and stays flipped"
-        advice = "if the convention changed, bring all rows to one sign"
-        bad = np.array([series for series, _ in flips])
-        yield _on_series(facts, "jump", bad, text, advice, facts.panel.text_at(flips[0][1]))
+def _sign_flips(values: Floats, begin: Ints) -> Ints:
+    """Returns the first values after a single change of sign of a series, by a large step.
+
+    Args:
+        values: of one series after the other.
+        begin: [series] its first value.
+    """
+    step, crosses = np.abs(np.diff(values, prepend=np.nan)), np.diff(values > 0, prepend=False)
+    step[begin], crosses[begin] = 0, False
+    once = np.add.reduceat(crosses, begin, dtype=int) == 1
+    at = np.flatnonzero(crosses & np.repeat(once, np.diff(begin, append=len(values))))
+    others = np.maximum.reduceat(np.where(crosses, 0, step), begin)[once]
+    return at[step[at] >= _FLIP * others]
 
 
 # Ends and bounds
@@ -863,15 +866,7 @@ def _correlation(one: Floats, other: Floats) -> Floats:
     return np.nanmedian(alike, axis=0)
 
 
-TARGET_RULES = (
-    _constant,
-    _stuck,
-    _outlier_scale,
-    _level_shifts,
-    _sign_flips,
-    _negative_counts,
-    _sparse,
-)
+TARGET_RULES = (_constant, _stuck, _outlier_scale, _jumps, _negative_counts, _sparse)
 """Called with the facts of each target."""
 TABLE_RULES = (
     _unobserved, _short, _ends, _future, _bounds, _steps_and_gaps, _empty, _edges, _horizon, _leaks, _twins,
