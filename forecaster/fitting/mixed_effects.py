@@ -111,7 +111,7 @@ def learn_effects(panel: Panel) -> Effects | None:
             continue
         drawn = even_draw(len(units), most)
         some = [units[number] for number in drawn]
-        learned = _learned(_cells(panel, terms, some), group)
+        learned = _learned(_cells(panel, terms, some), group, panel.calendar.season_length)
         shown |= learned.shown
         found = learned.solution
         met = np.asarray(found.coefficients.any(axis=0))
@@ -309,33 +309,33 @@ def _scale(y: Floats) -> float:
     return spread if spread > 0 else 1.0
 
 
-def _learned(cells: Sequence[_Cells], group: Ints) -> _Learned:
+def _learned(cells: Sequence[_Cells], group: Ints, season: int) -> _Learned:
     values = np.concatenate([one.y for one in cells])
     values = values[~np.isnan(values)]
     zeros = (values == 0).mean()
     if values.min() == 0 < values.max() and (zeros >= _ZEROS or _whole(values)):
         return _of_counts(cells, group)
-    summands = _of_kind(cells, group, "sum")
+    summands = _of_kind(cells, group, "sum", season)
     if values.min() <= 0:
         return summands
-    factors = _of_kind(cells, group, "factor", summands.solution)
+    factors = _of_kind(cells, group, "factor", season, summands.solution)
     return min(summands, factors, key=lambda one: one.cost)
 
 
 def _of_kind(
-    cells: Sequence[_Cells], group: Ints, kind: Scale, before: Solution | None = None
+    cells: Sequence[_Cells], group: Ints, kind: Scale, season: int, before: Solution | None = None
 ) -> _Learned:
     """The regression of a kind; `before`: of another, whose variances it begins with."""
     units, scales = zip(*(_transformed(one, kind) for one in cells), strict=True)
     if before is None:
-        found = solve(units, group)
+        found = solve(units, group, season=season)
     else:
         spread = [_scale(one.z) ** 2 for one in units]
         mean = float(np.mean(spread))
         start = replace(
             before, noise=before.noise * spread, shared_variance=before.shared_variance * mean
         )
-        found = solve(units, group, start=start, xx=before.sums.xx)
+        found = solve(units, group, start=start, xx=before.sums.xx, season=season)
     near: Sequence[Unit] = units
     for _ in range(_ROBUST_TURNS):
         near = [*map(_drawn_in, units, fitted(near, found))]

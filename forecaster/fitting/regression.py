@@ -32,6 +32,9 @@ _PASSES = 4  # of the autocorrelation
 _SWEEPS = 6  # of the variances in each; at a known autocorrelation in all
 _CHANGE = 0.03  # of the logarithm of a variance, below which a sweep is the last one
 _LARGEST_PHI = 0.98
+_LOWER_PHIS = (0.7, 0.4)  # tried where the learned one is higher
+# Of the changes over a season that a lower one leaves, over those that the learned one leaves, at most.
+_WORTH = 0.95
 _PRIOR_ROWS = 10.0  # of the noise of all units, that each unit's own leans on
 _LEAST = 1e-10  # a variance
 NOTHING = 1e-4
@@ -149,8 +152,12 @@ def solve(
     start: Solution | None = None,
     xx: Floats | None = None,
     least_noise: float = _LEAST,
+    season: int = 1,
 ) -> Solution:
     """Returns the variances and coefficients of units.
+
+    A learned autocorrelation is that of neighbouring rows, so coefficients are those of changes from row to row.
+    Where a lower one leaves smaller changes over a season, which are what a forecast misses, it is taken.
 
     Args:
         units: with the same columns.
@@ -159,6 +166,7 @@ def solve(
         start: variances to begin with.
         xx: of `Sums`, where they are known.
         least_noise: variance of the noise of a unit, at least.
+        season: steps between rows whose changes are compared.
     """
     sums = summed(units, xx)
     if phi is not None:
@@ -172,7 +180,22 @@ def solve(
         if same and found.settled:
             break
     assert found is not None
-    return found
+    lower = [one for one in _LOWER_PHIS if one < found.phi]
+    others = [_at_phi(sums, group, one, found, least_noise, _SWEEPS) for one in lower]
+    least = min(others, key=lambda other: _change_over(season, units, other), default=found)
+    worth = _WORTH * _change_over(season, units, found)
+    return least if _change_over(season, units, least) < worth else found
+
+
+def _change_over(season: int, units: Sequence[Unit], found: Solution) -> float:
+    """The mean change over a season of what a solution leaves of units."""
+    changes = []
+    for unit, fit in zip(units, fitted(units, found), strict=True):
+        left = unit.z - fit
+        change = np.abs(left[season:] - left[:-season])
+        changes.append(change[~np.isnan(change)])
+    every = np.concatenate(changes)
+    return float(every.mean()) if len(every) else 0.0
 
 
 def summed(units: Sequence[Unit], known: Floats | None = None) -> Sums:

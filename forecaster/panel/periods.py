@@ -90,6 +90,9 @@ def _strongest(signals: Floats) -> list[Period]:
         if strength[line] < strength[max(line - 2, 0) : line + 3].max():
             continue
         steps = _refined(signals, int(line) + _MIN_CYCLES)
+        # A step is a slow line that no period of enough cycles explains best.
+        if steps * (_MIN_CYCLES - 0.5) > len(signals[0]):
+            continue
         if similar[steps] > 0 and (steps not in lines or strength[line] > strength[lines[steps]]):
             lines[steps] = int(line)
     ranked = {steps: float(strength[line]) for steps, line in lines.items()}

@@ -166,3 +166,46 @@ def test_what_is_fitted_is_level_trend_and_columns():
     left = units[0].z - fitted(units, found)[0]
     assert np.abs(left.mean()) < 0.3
     assert left.std() == pytest.approx(1 / np.sqrt(1 - 0.25), rel=0.2)
+
+
+def walk_of(random, rows, phi):
+    steps, walk = random.normal(size=rows), np.zeros(rows)
+    for row in range(1, rows):
+        walk[row] = phi * walk[row - 1] + steps[row]
+    return walk
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_relation_hidden_in_changes_from_row_to_row_is_met_by_a_lower_autocorrelation(
+    monkeypatch, seed
+):
+    """A covariate that is measured roughly: its changes from row to row are mostly noise."""
+    random = np.random.default_rng(seed)
+    slow = walk_of(random, 600, 0.97)
+    x = (slow + random.normal(size=600))[:, None]
+    z = 2 * slow + walk_of(random, 600, 0.9)
+    unit = [Unit(z, x, np.arange(600))]
+    found = solve(unit, np.zeros(1, int), season=24)
+    monkeypatch.setattr(regression, "_WORTH", 0.0)
+    of_changes = solve(unit, np.zeros(1, int), season=24)
+    assert found.phi in (0.4, 0.7) and of_changes.phi > 0.8
+    assert found.shared[0] > 1.2 * of_changes.shared[0]
+    later = 2 * walk_of(random, 600, 0.97)
+    seen = (later / 2 + random.normal(size=600))[:, None]
+
+    def missed(one):
+        left = later - seen @ one.shared
+        return np.abs(left[24:] - left[:-24]).mean()
+
+    assert missed(found) < 0.9 * missed(of_changes)
+
+
+@pytest.mark.parametrize("phi", [0.3, 0.9, 0.97])
+def test_the_learned_autocorrelation_stays_where_it_is_right(phi):
+    learned = []
+    for seed in range(5):
+        random = np.random.default_rng(seed)
+        x = walk_of(random, 400, 0.9)[:, None]
+        unit = [Unit(x[:, 0] + walk_of(random, 400, phi), x, np.arange(400))]
+        learned.append(solve(unit, np.zeros(1, int), season=7).phi)
+    assert np.abs(np.median(learned) - phi) < 0.1 and np.min(learned) > phi - 0.2
