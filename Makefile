@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 LOWEST_PYTHON ?= python3.11
+DOCS_PINS ?= constraints.txt
 
 # What old matplotlib and typer meet in current pyparsing and click.
 LOWEST_WARNINGS := -W ignore::DeprecationWarning:matplotlib._fontconfig_pattern \
@@ -13,13 +14,16 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lowest slow check stats peers format clean
+.PHONY: help demo docs test lowest slow check stats peers format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(STAMP) ## fit, forecast and score the demo data
 	$(BIN)/forecaster demo
+
+docs: .venv-docs/.stamp ## build the documentation as a site, site/index.html
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
 
 test: $(STAMP) ## run the fast tests
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
@@ -46,7 +50,7 @@ format: $(STAMP) ## format the code and mend what lint can mend
 	$(BIN)/ruff format .
 
 clean: ## remove caches and builds; the environment, models and runs stay
-	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf build dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find forecaster tests data -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp is the last link of the chain: a failed install leaves none, and the next make tries again.
@@ -62,6 +66,13 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "Installing into .venv-lowest; the first time takes five to ten minutes."
 	@$(LOWEST_PYTHON) -m venv .venv-lowest \
 		&& .venv-lowest/bin/python -m pip install -q --disable-pip-version-check -c constraints-lowest.txt -e ".[dev]" \
+		&& touch $@
+
+# Of the package itself nothing is needed: the pages that are made from code lie in docs/.
+.venv-docs/.stamp: pyproject.toml $(DOCS_PINS)
+	@echo "Installing into .venv-docs; the first time takes half a minute."
+	@$(PYTHON) -m venv .venv-docs \
+		&& .venv-docs/bin/python -m pip install -q --disable-pip-version-check -c $(DOCS_PINS) mkdocs mkdocs-material \
 		&& touch $@
 
 .venv-peers/.stamp: benchmarks/peers.txt
