@@ -23,6 +23,7 @@ PAGES = [
     *(ROOT / "configs").glob("*.md"),
     *(ROOT / "data").glob("*.md"),
     *(ROOT / "docs").glob("*.md"),
+    *(ROOT / "docs" / "gallery").glob("*.md"),
 ]
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 
