@@ -1,4 +1,4 @@
-"""Writes reference.md, every setting and every option, and api.md, from the code that defines them.
+"""Writes reference.md, every setting and every option, api.md and llms.txt, from the code that defines them.
 
 python docs/make_reference.py
 """
@@ -35,12 +35,18 @@ def render() -> str:
     """The page as text."""
     settings = (Path(__file__).parents[1] / "configs" / "default.yaml").read_text(encoding="utf-8")
     parts = [HEAD, settings.strip(), "\n```\n\n## Verbs\n"]
+    parts += [_verb(name, verb) for name, verb in _verbs()]
+    return "".join(parts)
+
+
+def _verbs() -> list[tuple[str, Any]]:
+    """Each verb, and each one below a verb, with its name as it is typed."""
+    found = []
     for name in VERBS:
         command = load_verb(name)
         group = command.commands.items() if hasattr(command, "commands") else [("", command)]
-        for below, verb in group:
-            parts.append(_verb(f"{name} {below}".strip(), verb))
-    return "".join(parts)
+        found += [(f"{name} {below}".strip(), verb) for below, verb in group]
+    return found
 
 
 def _verb(name: str, verb: Any) -> str:
@@ -145,7 +151,45 @@ def _first_line(value: Any) -> str:
     return (inspect.getdoc(value) or "").partition("\n\n")[0].replace("\n", " ").replace("|", "\\|")
 
 
+LLMS_HEAD = """# forecaster
+
+> Attention forecasts with calibrated bands for any table of time series, in the shell (`forecaster VERB`) and in
+> Python (`import forecaster as fc`). A table of times and numbers is enough; roles, frequency and season are found.
+> Without a fit: `forecaster predict TABLE --horizon N --out FILE`, `fc.predict(table, n).frame`.
+
+"""
+
+
+def render_llms() -> str:
+    """The list of pages, verbs and functions for programs that read, a line each (llmstxt.org)."""
+    index = (Path(__file__).parent / "README.md").read_text(encoding="utf-8")
+    pages = re.findall(r"^\| \[[^]]+\]\((\S+)\) \| (.+) \|$", index, flags=re.MULTILINE)
+    verbs = [(f"reference.md#{name.replace(' ', '-')}", name, verb.help) for name, verb in _verbs()]
+    functions = [name for name in fc.__all__ if inspect.isfunction(getattr(fc, name))]
+    calls = [
+        (f"api.md#fc{name}", f"fc.{name}", inspect.getdoc(getattr(fc, name))) for name in functions
+    ]
+    kinds = [
+        (f"api.md#{name.lower()}", f"fc.{name}", inspect.getdoc(getattr(fc, name))) for name in CLASSES
+    ]
+    lines = ["## Pages\n", *(f"- [{address}]({address}): {about}" for address, about in pages)]
+    for title, rows in (
+        ("Verbs of the shell", verbs),
+        ("Functions of Python", calls),
+        ("Classes", kinds),
+    ):
+        lines.append(f"\n## {title}\n")
+        lines += [f"- [{name}]({address}): {_first_words(text)}" for address, name, text in rows]
+    return LLMS_HEAD + "\n".join(lines) + "\n"
+
+
+def _first_words(text: str | None) -> str:
+    """The first paragraph in a line."""
+    return " ".join((text or "").split("\n\n")[0].split())
+
+
 if __name__ == "__main__":
     here = Path(__file__).parent
     (here / "reference.md").write_text(render(), encoding="utf-8")
     (here / "api.md").write_text(render_api(), encoding="utf-8")
+    (here / "llms.txt").write_text(render_llms(), encoding="utf-8")

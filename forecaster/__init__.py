@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from forecaster.forecast.forecast import Forecast
     from forecaster.forecast.what_if import WhatIf
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 _MODULES = (
     "errors",
