@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from forecaster.arguments import typed
 from forecaster.config import Config
@@ -44,14 +43,14 @@ from forecaster.evaluation.coverage import (
     coverage_scores,
     nominal,
 )
-from forecaster.evaluation.error_scales import Floats, Scales, ratio
+from forecaster.evaluation.error_scales import Scales, ratio
 from forecaster.evaluation.metrics import SHARE, Scores, Tally, concatenate
 from forecaster.forecast.bands import asked_bands, further_levels
 from forecaster.forecast.forecast import DONE, Forecast, cells_of
 from forecaster.forecast.result import Result
 from forecaster.forecast.writer import write_page
 from forecaster.model.tails import at_levels, mean_of
-from forecaster.panel.arrays import empty_mapped
+from forecaster.panel.arrays import Array, Floats, Ints, empty_mapped
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import PolarsFrame, frame_of, to_kind
 from forecaster.panel.panel import NO_TIME, Only, Panel
@@ -64,7 +63,6 @@ if TYPE_CHECKING:
 else:
     from forecaster.lazy import AnyFrame, Figure, ReportContext
 
-Int64 = NDArray[np.int64]
 Axis = Literal["series", "lead", "cutoff", "channel"]
 
 ForecastsByModel = Mapping[str, Forecast]
@@ -113,7 +111,7 @@ class Backtest(Result):
         return self.forecasts[0].panel
 
     @property
-    def baselines(self) -> tuple[dict[str, NDArray[np.float64]], ...]:
+    def baselines(self) -> tuple[dict[str, Floats], ...]:
         """Beside each of `forecasts`, by model: [N, H, C, Q] data units; NaN = no forecast."""
         return tuple({name: own.quantiles for name, own in beside.items()} for beside in self.beside)
 
@@ -391,7 +389,7 @@ def score_forecasts(forecasts: Sequence[ForecastsByModel]) -> Backtest:
     return _combine([part for one in forecasts for part in _tally_parts([one])])
 
 
-def actual_of(forecast: Forecast) -> NDArray[np.float64]:
+def actual_of(forecast: Forecast) -> Floats:
     """[N, H, C] the actuals that a backtest's forecasts always hold."""
     assert forecast.actual is not None
     return forecast.actual
@@ -402,7 +400,7 @@ class _ForecastStorage:
 
     def __init__(self, cutoffs: int):
         self._cutoffs, self._kept = cutoffs, 0
-        self._arrays: dict[str, NDArray[Any]] = {}
+        self._arrays: dict[str, Array] = {}
 
     def keep(self, forecast: Forecast, beside: ForecastsByModel) -> tuple[Forecast, ForecastsByModel]:
         if forecast.quantiles.nbytes * (1 + len(beside)) * self._cutoffs <= _RAM_BYTES:
@@ -419,12 +417,12 @@ class _ForecastStorage:
         self._kept += 1
         return forecast, beside
 
-    def _moved(self, name: str, cells: NDArray[Any] | None) -> NDArray[Any] | None:
+    def _moved(self, name: str, cells: Array | None) -> Array | None:
         if cells is None:
             return None
         if name not in self._arrays:
             self._arrays[name] = empty_mapped((self._cutoffs, *cells.shape), cells.dtype)
-        kept: NDArray[Any] = self._arrays[name][self._kept]
+        kept: Array = self._arrays[name][self._kept]
         kept[...] = cells
         return kept
 
@@ -565,7 +563,7 @@ def share_over_cutoffs(
     return share, low, high
 
 
-def _cutoffs_of(forecasts: Sequence[Forecast], cells: Floats) -> tuple[Int64, int, bool]:
+def _cutoffs_of(forecasts: Sequence[Forecast], cells: Floats) -> tuple[Ints, int, bool]:
     """Number of the cutoff of each window, how many neighbours forecast a common step, whether there are enough.
 
     Enough for an interval are `FEWEST_CUTOFFS` without overlap that have scored cells; cells: [N].
@@ -579,7 +577,7 @@ def _cutoffs_of(forecasts: Sequence[Forecast], cells: Floats) -> tuple[Int64, in
     return number, -(-horizon // max(1, int(gap))), bool(enough)
 
 
-def windows_of(forecasts: Sequence[Forecast]) -> tuple[Int64, Int64]:
+def windows_of(forecasts: Sequence[Forecast]) -> tuple[Ints, Ints]:
     """[N] series and [N] cutoff of all windows."""
     return (
         np.concatenate([one.series for one in forecasts]),

@@ -15,8 +15,9 @@ from statistics import NormalDist
 import numpy as np
 import torch
 
-from forecaster.evaluation.error_scales import BLOCK_CELLS, Floats, Histories, Rows, change_sums
+from forecaster.evaluation.error_scales import BLOCK_CELLS, Histories, change_sums
 from forecaster.model.experts import fill_gapped
+from forecaster.panel.arrays import Floats, Ints
 
 
 def seasonal_naive(
@@ -65,7 +66,7 @@ def _last_season(histories: Histories, season_length: int) -> Floats:
 
 
 def _filled(
-    values: Floats, begin: Rows, cutoff: Rows, steps: int, season_length: int
+    values: Floats, begin: Ints, cutoff: Ints, steps: int, season_length: int
 ) -> tuple[Floats, np.ndarray]:
     """[n, m, C] the last season without gaps, by the last steps alone, and [n] whether each phase was observed."""
     rows = cutoff[:, None] + np.arange(1 - steps, 1)  # [n, T]

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from forecaster.evaluation.error_scales import Floats, ratio
+from forecaster.evaluation.error_scales import ratio
+from forecaster.panel.arrays import Floats
 
 DRAWS = 1000
 LEVEL = 0.95

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from forecaster.evaluation.error_scales import Floats, Histories, ratio, scales_at
+from forecaster.evaluation.error_scales import Histories, ratio, scales_at
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.hierarchy import hierarchy_of
+from forecaster.panel.arrays import Floats
 from forecaster.panel.tree import HierarchyRequest
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forecaster.arguments import typed
 from forecaster.evaluation.class_scores import CLASS_METRICS, class_scores, confusion, reliability
@@ -24,6 +23,7 @@ from forecaster.forecast.classification import Classification
 from forecaster.forecast.plots import figure_svg
 from forecaster.forecast.result import Result
 from forecaster.forecast.writer import html_page, html_table, write_page
+from forecaster.panel.arrays import Bools, Ints
 from forecaster.panel.findings import Finding, listing
 from forecaster.panel.frames import PolarsFrame, frame_of, to_kind
 from forecaster.panel.panel import Panel
@@ -45,7 +45,7 @@ class ClassBacktest(Result):
     """By model; "forecaster" first. All of the same table."""
     actual: Sequence[Any]
     """[N] true classes as the table has them; None = no class."""
-    code: NDArray[np.int64]
+    code: Ints
     """[N] true class from 1; above G the model has not learned it; −1 = no class."""
     unmet: tuple[str, ...]
     """Classes of the table that the model has not learned: those above G."""
@@ -66,7 +66,7 @@ class ClassBacktest(Result):
         return self.classifications[MODEL].classes
 
     @property
-    def scored(self) -> NDArray[np.bool_]:
+    def scored(self) -> Bools:
         """[N] whether there is a class and a value; only these are scored."""
         return (self.code >= 0) & self.classifications[MODEL].known
 
@@ -80,7 +80,7 @@ class ClassBacktest(Result):
         }
 
     @property
-    def confusion(self) -> NDArray[np.int64]:
+    def confusion(self) -> Ints:
         """[G + 1, G] counts of true class (classes not learned first) and predicted class."""
         some = self.scored
         return confusion(self.classifications[MODEL].probabilities[some], self.code[some])

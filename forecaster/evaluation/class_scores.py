@@ -6,12 +6,9 @@ Axes: N classified series or step · G class · K bin.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forecaster.evaluation.metrics import Scores
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from forecaster.panel.arrays import Floats, Ints
 
 KERNELS, NETWORK, MAJORITY = "random kernels", "network", "majority class"
 BINS = 10

@@ -11,14 +11,14 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forecaster.config import PRESETS, Expert
 from forecaster.evaluation.baselines import seasonal_naive
 from forecaster.evaluation.bootstrap import Skill
-from forecaster.evaluation.error_scales import Floats, Histories, Scales, scales_at
+from forecaster.evaluation.error_scales import Histories, Scales, scales_at
 from forecaster.evaluation.metrics import Scores, Tally, given_levels, tally
 from forecaster.forecast.bands import Columns
+from forecaster.panel.arrays import Floats, Ints
 from forecaster.panel.panel import Panel
 
 MODEL = "forecaster"
@@ -46,8 +46,8 @@ _NAMED = 3  # rivals with a lower WQL that the verdict names
 
 def seasonal_naive_at(
     panel: Panel,
-    series: NDArray[np.int64],
-    cutoff: NDArray[np.int64],
+    series: Ints,
+    cutoff: Ints,
     horizon: int,
     levels: Sequence[float],
 ) -> tuple[Floats, Scales, float]:

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forecaster.evaluation.bootstrap import DRAWS, TOO_FEW, block_counts
-from forecaster.evaluation.error_scales import Floats, ratio
+from forecaster.evaluation.error_scales import ratio
 from forecaster.forecast.bands import Columns, asked_bands, further_levels
 from forecaster.forecast.card import ADVICE, FAR_OFF, off_band
+from forecaster.panel.arrays import Bools, Floats
 from forecaster.panel.findings import Finding
 
 LEVEL = 0.9
@@ -124,7 +124,7 @@ def share_inside(
     tied = (low == actual) | (actual == high)
     if not tied.any():
         return share
-    equal: NDArray[np.bool_] = quantiles[tied] == actual[tied][:, None]  # [tied, Q]
+    equal: Bools = quantiles[tied] == actual[tied][:, None]  # [tied, Q]
     tau = np.asarray(levels, np.float64)
     edges = np.concatenate([[0.0], (tau[1:] + tau[:-1]) / 2, [1.0]])  # [Q + 1]
     begin = edges[equal.argmax(axis=-1)]

@@ -14,10 +14,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Floats = NDArray[np.float64]
-Rows = NDArray[np.int64]
+from forecaster.panel.arrays import Floats, Ints
 
 BLOCK_CELLS = 1 << 16  # rows × channels in memory at a time: they stay in the processor's cache
 
@@ -27,11 +26,11 @@ class Histories(NamedTuple):
 
     values: Floats
     """[row, C] data units; NaN = missing."""
-    indptr: Rows
+    indptr: Ints
     """[series + 1]; series s owns the rows indptr[s] … indptr[s + 1] − 1."""
-    cutoff: Rows
+    cutoff: Ints
     """[n] global row of the last step that may be read; indptr[s] − 1 = no history yet."""
-    series: Rows
+    series: Ints
     """[n] number of the series of each cutoff."""
 
 
@@ -80,7 +79,7 @@ def scales_at(histories: Histories, season_length: int) -> Scales:
 
 def change_sums(
     histories: Histories, season_length: int, size: Callable[[Floats], Floats]
-) -> tuple[Floats, Rows]:
+) -> tuple[Floats, Ints]:
     """Σ size(y_t − y_{t−m}) and the number of pairs, both observed, up to each cutoff: [n, C] each.
 
     m is the season length, or 1 where no pair lies a season apart.
@@ -114,7 +113,7 @@ def change_sums(
     return total, count
 
 
-def _blocks(histories: Histories, block_rows: int) -> Iterator[tuple[Rows, Rows, Rows, Rows]]:
+def _blocks(histories: Histories, block_rows: int) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:
     """Splits the pairs into blocks whose series hold about `block_rows` rows together.
 
     Yields the pairs of a block, the first row and the row count of each of its series, and for each

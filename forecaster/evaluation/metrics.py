@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from forecaster.evaluation.coverage import asked_shares, band_of, share_inside, within
-from forecaster.evaluation.error_scales import Floats, Scales, ratio
+from forecaster.evaluation.error_scales import Scales, ratio
 from forecaster.forecast.bands import Columns
+from forecaster.panel.arrays import Bools, Floats, Ints
 
 Sums = Mapping[str, Floats]
 Scores = dict[str, float]
@@ -140,7 +141,7 @@ class Tally:
         """`cells` and the metrics of each lead, [H]."""
         return _metrics({name: sums.sum(axis=1) for name, sums in self.leads.items()}, self.band)
 
-    def by_group(self, group: NDArray[np.int64], groups: int) -> dict[str, Floats]:
+    def by_group(self, group: Ints, groups: int) -> dict[str, Floats]:
         """`cells` and the metrics of groups of windows, [G]; group: [N], or [N, C] per channel."""
         per_channel = group if group.ndim == 2 else group[:, None]
         owner = np.broadcast_to(per_channel, self.windows["cells"].shape).ravel()
@@ -205,7 +206,7 @@ def tally(
     return Tally(sums, leads, round(100 * (levels[-1] - levels[0])))
 
 
-def given_levels(quantiles: NDArray[np.floating]) -> NDArray[np.bool_]:
+def given_levels(quantiles: NDArray[np.floating]) -> Bools:
     """[Q] whether a model forecasts a level anywhere; all of a model that forecasts nothing."""
     given = ~np.isnan(quantiles).all(axis=(0, 1, 2))
     return given | ~given.any()
@@ -215,7 +216,7 @@ def _cells(
     actual: NDArray[np.floating],
     quantiles: NDArray[np.floating],
     levels: Sequence[float],
-    given: NDArray[np.bool_],
+    given: Bools,
     scales: Scales,
     paths: NDArray[np.floating] | None,
     columns: Columns,
@@ -231,7 +232,7 @@ def _cells(
     low, high = quantiles[..., 0], quantiles[..., -1]
     error, size = median - y, np.abs(y) + np.abs(median)
 
-    def masked(cells: Floats, where: NDArray[np.bool_] = scored) -> Floats:
+    def masked(cells: Floats, where: Bools = scored) -> Floats:
         return np.where(where, cells, 0.0)
 
     yield "cells", scored.astype(np.float64)

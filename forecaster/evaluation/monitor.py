@@ -22,7 +22,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forecaster.arguments import typed
 from forecaster.evaluation.backtest import Backtest, actual_of
@@ -30,6 +29,7 @@ from forecaster.evaluation.comparison import NAIVE
 from forecaster.evaluation.metrics import pinball
 from forecaster.forecast.card import off_band
 from forecaster.forecast.forecast import Forecast
+from forecaster.panel.arrays import Array, Floats, Ints
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import frame_of, to_kind
 from forecaster.panel.panel import Only
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 else:
     from forecaster.lazy import AnyFrame, Figure
 
-Floats = NDArray[np.float64]
 
 NEWEST = 2
 """Horizons that are judged."""
@@ -56,7 +55,7 @@ _FARTHEST = 3.0  # distances of a band's end that a miss counts as at most
 class Blocks(NamedTuple):
     """What forecasts were worth by the time that they were made for, in blocks of a horizon."""
 
-    time: NDArray[np.int64]
+    time: Ints
     """[B] last time of each."""
     cells: Floats
     """[B] with a truth."""
@@ -246,7 +245,7 @@ def _blocks(forecasts: Sequence[Forecast], naive: Sequence[Forecast], since: int
     levels = forecasts[0].levels
     middle = levels.index(0.5)
     names = ("block", "inside", "distance", "loss", "naive", "missed", "size")
-    sums: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
+    sums: dict[str, list[Array]] = {name: [] for name in names}
     for one, beside in zip(forecasts, naive, strict=True):
         actual = actual_of(one)
         known = np.isfinite(actual) & np.isfinite(beside.median)

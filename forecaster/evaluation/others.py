@@ -20,9 +20,9 @@ from forecaster.evaluation.backtest import (
     score_forecasts,
 )
 from forecaster.evaluation.comparison import EXPERT_OF, MODEL, shared_actual
-from forecaster.evaluation.error_scales import Floats
 from forecaster.forecast.bands import further_levels
 from forecaster.forecast.forecast import Forecast
+from forecaster.panel.arrays import Floats
 from forecaster.panel.findings import Finding
 from forecaster.panel.forecast_rows import OtherForecasts
 from forecaster.panel.panel import NO_TIME, Panel

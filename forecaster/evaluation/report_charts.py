@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from forecaster.evaluation.comparison import MODEL
 from forecaster.evaluation.report_data import Ranking, ReportData, number, percent
 from forecaster.forecast import plots
+from forecaster.panel.arrays import Array, Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -148,7 +149,7 @@ def picture(figure: Figure, label: str, note: str = "", narrow: bool = False) ->
     return f"<figure{kind}>{plots.figure_svg(figure, label)}{caption}</figure>"
 
 
-def _model_lines(axis: Axes, x: NDArray[Any], by_model: Mapping[str, NDArray[np.float64]]) -> None:
+def _model_lines(axis: Axes, x: Array, by_model: Mapping[str, Floats]) -> None:
     for place, ((name, values), style) in enumerate(zip(by_model.items(), _STYLES, strict=False)):
         color, dashes, marker = style
         axis.plot(
@@ -166,6 +167,6 @@ def _model_lines(axis: Axes, x: NDArray[Any], by_model: Mapping[str, NDArray[np.
     plots.tidy(axis)
 
 
-def _bars(axis: Axes, edges: NDArray[np.floating], heights: NDArray[Any]) -> None:
+def _bars(axis: Axes, edges: NDArray[np.floating], heights: Array) -> None:
     axis.stairs(heights, edges, fill=True, color=plots.BAND)
     plots.tidy(axis)

@@ -15,11 +15,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forecaster.evaluation.backtest import actual_of, share_over_cutoffs, windows_of
 from forecaster.evaluation.comparison import MODEL, NAIVE
-from forecaster.evaluation.error_scales import Floats, ratio
+from forecaster.evaluation.error_scales import ratio
+from forecaster.panel.arrays import Floats, Ints
 from forecaster.panel.panel import NO_TIME
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from forecaster.forecast.forecast import Forecast
     from forecaster.panel.findings import Finding
 
-Ints = NDArray[np.int64]
 
 _ERROR_SAMPLE = 500_000  # more errors give the same histogram
 _MAX_LAGS = 12

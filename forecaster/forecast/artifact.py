@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic
 
-import numpy as np
-from numpy.typing import NDArray
 from typing_extensions import TypeIs, TypeVar
 
 from forecaster.config import Config, Plan, TrackingConfig
@@ -17,6 +15,7 @@ from forecaster.forecast.paths import Measurable
 from forecaster.model.class_network import ClassEnsemble
 from forecaster.model.embedding import Shape
 from forecaster.model.ensemble import Ensemble
+from forecaster.panel.arrays import Ints
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
@@ -43,7 +42,7 @@ class Artifact(Generic[Kind]):
     """Name of the training table."""
     fingerprint: str
     """Of its panel."""
-    series_hashes: NDArray[np.int64] | None = None
+    series_hashes: Ints | None = None
     """[N, 4] of `classification.series_hashes`; None = of a forecaster."""
     errors: Measurable | None = None
     """Errors at earlier cutoffs, which order sample paths; None = of a classifier, or of a decoder that draws

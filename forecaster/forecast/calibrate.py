@@ -27,10 +27,7 @@ from numpy.typing import NDArray
 from forecaster.model.ensemble import calibrated
 from forecaster.model.heads import pinball
 from forecaster.model.tails import beyond
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Int64 = NDArray[np.int64]
+from forecaster.panel.arrays import Bools, Floats, Ints
 
 LEAST_RESIDUALS = 50
 """From which the tails are scaled: five lie beyond .1 and .9 on each side."""
@@ -51,9 +48,9 @@ class CalibrationSet:
     """[N, H, C, Q] scaled units, rising along Q."""
     actual: Floats
     """[N, H, C] scaled units; NaN = missing."""
-    series: Int64
+    series: Ints
     """[N] number of the series."""
-    step: Int64
+    step: Ints
     """[N] place of the cutoff on the time axis, in steps."""
 
     def select(self, chosen: Bools) -> CalibrationSet:

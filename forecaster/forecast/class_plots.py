@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forecaster.forecast import plots
+from forecaster.panel.arrays import Array, Floats, Ints
 from forecaster.panel.panel import Panel
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def plot_classes(classification: Classification) -> Figure:
     return figure
 
 
-def plot_importance(panel: Panel, series: int, effect: NDArray[np.float64], title: str) -> Figure:
+def plot_importance(panel: Panel, series: int, effect: Floats, title: str) -> Figure:
     """Returns one series, and under it what each step adds to the log-probability of its class.
 
     Args:
@@ -67,9 +67,7 @@ def plot_importance(panel: Panel, series: int, effect: NDArray[np.float64], titl
     return figure
 
 
-def plot_scores(
-    classes: Sequence[str], counts: NDArray[np.int64], bins: tuple[NDArray[Any], ...]
-) -> Figure:
+def plot_scores(classes: Sequence[str], counts: Ints, bins: tuple[Array, ...]) -> Figure:
     """Returns the confusion of classes, and how often predictions are right at each probability.
 
     Args:
@@ -105,7 +103,7 @@ def plot_scores(
     return figure
 
 
-def _draw_values(axis: Axes, panel: Panel, rows: slice) -> NDArray[Any]:
+def _draw_values(axis: Axes, panel: Panel, rows: slice) -> Array:
     time = plots.axis_times(panel, panel.time[rows])
     colors = (plots.VALUES, plots.BAND, plots.TRUTH, "#6b8e4e", "#8a5fa8", "#b08d3c")
     for channel, color in zip(range(panel.n_channels), colors[:_CHANNELS], strict=False):
@@ -114,9 +112,7 @@ def _draw_values(axis: Axes, panel: Panel, rows: slice) -> NDArray[Any]:
     return time
 
 
-def _draw_classes(
-    axis: Axes, time: NDArray[Any], code: NDArray[np.int64], classes: Sequence[tuple[int, str]]
-) -> None:
+def _draw_classes(axis: Axes, time: Array, code: Ints, classes: Sequence[tuple[int, str]]) -> None:
     """Draws a dot per step, at the foot of the axis, in the colour of its class; the first is light."""
     colors = ("#c9ccd1", plots.TRUTH, "#6b8e4e", "#8a5fa8", "#d1a62c", "#a33b57")
     foot = axis.get_ylim()[0]

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from forecaster.arguments import SeriesName, typed
@@ -29,18 +28,17 @@ from forecaster.forecast.runner import Progress, Runner, batch_size
 from forecaster.forecast.task import BatchCounts
 from forecaster.forecast.writer import html_page, write_drawing
 from forecaster.model.class_network import ClassEnsemble
+from forecaster.panel.arrays import Bools, Floats, Ints
 from forecaster.panel.audit import audit_panel
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import PolarsFrame
 from forecaster.panel.panel import Only, Panel
 from forecaster.windows.batch import Inputs
-from forecaster.windows.index import Int64
 from forecaster.windows.store import WindowStore
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Floats = NDArray[np.float64]
 ClassArtifact = Artifact[ClassEnsemble]
 Compute = Callable[[Inputs], Tensor]
 OK, NO_VALUE = "ok", "no value observed"
@@ -66,12 +64,12 @@ class Classification(Result):
     """What the audit of the table found, worst first."""
 
     @property
-    def known(self) -> NDArray[np.bool_]:
+    def known(self) -> Bools:
         """[N] or [R] whether there is a class."""
         return ~np.isnan(self.probabilities[:, 0])
 
     @property
-    def code(self) -> Int64:
+    def code(self) -> Ints:
         """[N] or [R] number of the class among the classes; −1 = none."""
         return np.where(self.known, np.nan_to_num(self.probabilities).argmax(axis=1), -1)
 
@@ -121,7 +119,7 @@ def predictions_line(n_series: int, count: int, words: str, lost: tuple[int, str
     return line + (f"; {lost[0]:,} without a prediction: {lost[1]}" if lost[0] else "")
 
 
-def words_of(classes: Sequence[str], code: Int64, dtype: str) -> list[Any]:
+def words_of(classes: Sequence[str], code: Ints, dtype: str) -> list[Any]:
     """Returns the words of classes from 0, −1 = none, as values of the dtype of the training table."""
     values: list[Any] = [*classes]
     if dtype.startswith("Float"):
@@ -137,7 +135,7 @@ def _is_whole(word: str) -> bool:
     return word.removeprefix("-").isdecimal()
 
 
-def series_hashes(panel: Panel) -> Int64:
+def series_hashes(panel: Panel) -> Ints:
     """Returns [N, 4] to know a series again: hashes of its key and of its values, first and last time.
 
     They are the same on every machine. Rows that have neither keys nor times are known by values alone.
@@ -287,7 +285,7 @@ class ClassPredictor:
         with np.errstate(invalid="ignore"):
             return total / weight[:, None]
 
-    def _computed(self, panel: Panel, series: Int64, end: Int64, compute: Compute) -> Iterator[Floats]:
+    def _computed(self, panel: Panel, series: Ints, end: Ints, compute: Compute) -> Iterator[Floats]:
         """Yields what is computed of windows, some at a time; at least once."""
         store = WindowStore(panel, self.artifact.plan.model, 0)
         size = batch_size(panel.n_channels * self.artifact.context_length)

@@ -29,16 +29,15 @@ from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.plots import series_title
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.result import Result
+from forecaster.panel.arrays import Bools, Floats, Ints
 from forecaster.panel.audit import audit_panel
 from forecaster.panel.frames import PolarsFrame
 from forecaster.panel.panel import NO_TIME, Only, Panel
-from forecaster.windows.index import Int64
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Floats = NDArray[np.float64]
 
 NAMES = ("", "inside", "above", "below")
 """Names of the values 0 … 3 of `Anomalies.anomaly`."""
@@ -58,11 +57,11 @@ class Anomalies(Result):
     """The table."""
     anomaly: NDArray[np.int8]
     """[R, C] number of a name in `NAMES`; 0 = none."""
-    score: NDArray[np.float64]
+    score: Floats
     """[R, C] distance from the median in half-widths of the band; NaN = none."""
-    event: NDArray[np.int64]
+    event: Ints
     """[R, C] number of the event that an anomaly belongs to, from 1; 0 = no anomaly."""
-    band: NDArray[np.float64]
+    band: Floats
     """[R, C, 3] lower end, median, upper end, data units; NaN = none."""
     reason: NDArray[np.int8]
     """[R, C] 0 = compared, else why not: a number of `reasons`."""
@@ -213,7 +212,7 @@ def detect(
     )
 
 
-def _bands(predictor: Predictor, panel: Panel) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
+def _bands(predictor: Predictor, panel: Panel) -> tuple[Floats, NDArray[np.int8]]:
     """Returns the bands [R, C, 3] of some series, and why there is none [R, C]."""
     artifact, channels = predictor.artifact, panel.n_channels
     values = panel.values[:, :channels]
@@ -236,9 +235,7 @@ def _bands(predictor: Predictor, panel: Panel) -> tuple[NDArray[np.float64], NDA
     return band, reason
 
 
-def _has_history(
-    values: NDArray[np.float64], begin: Int64, length: int, patch: int
-) -> NDArray[np.bool_]:
+def _has_history(values: Floats, begin: Ints, length: int, patch: int) -> Bools:
     """Returns [R, C] whether a channel has begun `patch` rows before a row, with a value in the last `length`."""
     count = np.zeros((len(values) + 1, values.shape[1]), np.int64)
     np.cumsum(~np.isnan(values), axis=0, out=count[1:])
@@ -285,7 +282,7 @@ def _limit(scores: Floats, share: float) -> float:
     return limit
 
 
-def _numbered(outside: NDArray[np.bool_], owner: Int64) -> Int64:
+def _numbered(outside: Bools, owner: Ints) -> Ints:
     """Returns [R, C] the numbers of events, from 1; 0 = no anomaly."""
     event = np.zeros(outside.shape, np.int64)
     channel, row = np.nonzero(outside.T)
@@ -295,7 +292,7 @@ def _numbered(outside: NDArray[np.bool_], owner: Int64) -> Int64:
     return event
 
 
-def _note(artifact: Artifact, panel: Panel, compared: NDArray[np.bool_]) -> str:
+def _note(artifact: Artifact, panel: Panel, compared: Bools) -> str:
     notes = []
     if panel.schema.time is None:
         notes.append("without a time column it is unknown which steps the model was trained on")

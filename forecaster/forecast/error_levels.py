@@ -18,15 +18,12 @@ from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.paths import GRID, UNKNOWN, ErrorLevels, pair_hashes
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.tails import at_levels
-from forecaster.panel.arrays import blocks
+from forecaster.panel.arrays import Floats, Ints, blocks
 from forecaster.panel.panel import Panel
 
 CUTOFFS = 20
 _PAIRS = 1000  # series and channels, those of the smallest hashes
 _BYTES = 2_000_000  # of all errors
-
-Floats = NDArray[np.float64]
-Int64 = NDArray[np.int64]
 
 
 def measured_errors(artifact: Artifact, panel: Panel, since: int | None = None) -> ErrorLevels:
@@ -70,7 +67,7 @@ def measured_errors(artifact: Artifact, panel: Panel, since: int | None = None) 
     return ErrorLevels(counts, hashes, spacing, recent)
 
 
-def recent_digests(artifact: Artifact, panel: Panel, end: int, series: Int64, channel: Int64) -> Int64:
+def recent_digests(artifact: Artifact, panel: Panel, end: int, series: Ints, channel: Ints) -> Ints:
     """Returns [K] a digest of the targets of a context and a horizon up to a time; rows without one are left out.
 
     Args:
@@ -89,7 +86,7 @@ def recent_digests(artifact: Artifact, panel: Panel, end: int, series: Int64, ch
     return digests
 
 
-def earlier_cutoffs(panel: Panel, end: int, horizon: int, most: int) -> list[Int64]:
+def earlier_cutoffs(panel: Panel, end: int, horizon: int, most: int) -> list[Ints]:
     """Returns up to so many earlier cutoffs, the latest first, for which most series have a history.
 
     Args:
@@ -105,7 +102,7 @@ def earlier_cutoffs(panel: Panel, end: int, horizon: int, most: int) -> list[Int
     return [panel.calendar.shift(end, -horizon - spacing * number) for number in range(cutoffs)]
 
 
-def median_errors(predictor: Predictor, panel: Panel, times: Sequence[Int64], horizon: int) -> Floats:
+def median_errors(predictor: Predictor, panel: Panel, times: Sequence[Ints], horizon: int) -> Floats:
     """Returns [J, N, H, C] truth minus median, NaN where there is none.
 
     Args:
@@ -150,8 +147,8 @@ class LaterErrors:
 
 
 def _past_forecasts(
-    predictor: Predictor, panel: Panel, times: Sequence[Int64 | int], least: int, horizon: int
-) -> Iterator[tuple[int, Int64, Floats, Floats]]:
+    predictor: Predictor, panel: Panel, times: Sequence[Ints | int], least: int, horizon: int
+) -> Iterator[tuple[int, Ints, Floats, Floats]]:
     """Yields the number of a past cutoff, the series [n] with a history of `least` steps up to it, and of these
     the quantiles [n, H, C, Q] and the truth [n, H, C]; nothing of a cutoff without such series."""
     levels = len(predictor.artifact.plan.model.quantile_levels)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from forecaster.forecast.expert_weights import PLAIN, ExpertWeights, Floats
+from forecaster.forecast.expert_weights import PLAIN, ExpertWeights
 from forecaster.forecast.plots import TITLE, VALUES, tidy
+from forecaster.panel.arrays import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

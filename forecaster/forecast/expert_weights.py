@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from forecaster.config import Expert
@@ -32,11 +31,11 @@ from forecaster.model.ablation import (
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.experts import Experts
 from forecaster.model.network import Network, OfExperts
+from forecaster.panel.arrays import Bools, Floats
 from forecaster.panel.frames import PolarsFrame
 from forecaster.panel.panel import Panel
 from forecaster.windows.batch import Inputs, parts_of_effect
 
-Floats = NDArray[np.float64]
 PLAIN: dict[Expert, str] = {
     "naive": "the last value",
     "drift": "the line from first to last",
@@ -97,7 +96,7 @@ class ExpertWeights(Result):
     """[E] mean absolute error at earlier cutoffs, data units; NaN = no such cutoff is known."""
     forecasts: Floats
     """[H, E] data units."""
-    available: NDArray[np.bool_]
+    available: Bools
     """[E] whether the history suffices for an expert, and it is one of such channels."""
     correction: Floats
     """[H] what attention adds to the weighted mean of the forecasts, data units."""

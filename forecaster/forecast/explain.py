@@ -37,6 +37,7 @@ from forecaster.model.hardware import spare_threads
 from forecaster.model.heads import pinball
 from forecaster.model.network import Network
 from forecaster.model.recording import AttentionWeights, record_attention
+from forecaster.panel.arrays import Bools, Floats, Ints
 from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
 from forecaster.windows.batch import Batch, Inputs
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 else:
     from forecaster.lazy import Figure
 
-Floats = NDArray[np.float64]
 _STILL = "nothing that can be hidden changes the forecast"
 _BLOCKS = 16  # of the context at most: what a reader can tell apart
 
@@ -111,9 +111,9 @@ class Explanation:
     """Of this series alone, with the truth where it is known."""
     channel: int
     """Number of the channel."""
-    time: NDArray[np.int64]
+    time: Ints
     """[L + H] times of the steps."""
-    history: NDArray[np.float64]
+    history: Floats
     """[L] the context, data units; NaN = missing."""
     context: tuple[Token, ...]
     """[M]; none where the network has weight 0."""
@@ -270,7 +270,7 @@ def _channel(panel: Panel, name: str | None) -> int:
     raise DataError(f"{panel.name}: no channel '{name}' among {len(target)}; {hint}")
 
 
-def _window(artifact: Artifact, forecast: Forecast) -> tuple[Batch, Batch, NDArray[np.int64]]:
+def _window(artifact: Artifact, forecast: Forecast) -> tuple[Batch, Batch, Ints]:
     """Returns the window of a forecast as effects leave it and as it is, and the times of its steps."""
     panel = forecast.panel.reaching(forecast.cutoff, artifact.horizon)
     length = artifact.context_length
@@ -305,7 +305,7 @@ def _without_effects(
     return found
 
 
-def _context_tokens(network: Network, observed: NDArray[np.bool_]) -> tuple[Token, ...]:
+def _context_tokens(network: Network, observed: Bools) -> tuple[Token, ...]:
     length, patch, count = len(observed), network.config.patch, network.embedding.context_tokens
     first = length - network.embedding.attention_length
     stops = range(length - patch * (count - 1), length + 1, patch)

@@ -15,9 +15,10 @@ import numpy as np
 
 from forecaster.forecast.effect_plots import draw_effects, effects_height
 from forecaster.forecast.expert_plots import draw_experts, height
-from forecaster.forecast.explain import AttentionMap, Explanation, Floats, Importance
+from forecaster.forecast.explain import AttentionMap, Explanation, Importance
 from forecaster.forecast.plots import BAND, TITLE, TRUTH, VALUES, WIDTH, draw_band, figure_svg, tidy
 from forecaster.forecast.writer import html_page
+from forecaster.panel.arrays import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

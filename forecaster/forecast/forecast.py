@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forecaster.arguments import typed
 from forecaster.errors import ConfigError, DataError, check_count
@@ -25,6 +24,7 @@ from forecaster.forecast.bands import (
     quantile_columns,
 )
 from forecaster.forecast.result import Result
+from forecaster.panel.arrays import Array, Bools, Floats, Ints
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import PolarsFrame, to_kind
 from forecaster.panel.panel import NO_TIME, Only, Panel
@@ -66,13 +66,13 @@ class Forecast(Result):
 
     panel: Panel
     """History, names and calendar; for pictures also the truth where it is there."""
-    series: NDArray[np.int64]
+    series: Ints
     """[N] number of the series in the panel."""
-    cutoff: NDArray[np.int64]
+    cutoff: Ints
     """[N] time of the cutoff; NO_TIME = no forecast."""
-    time: NDArray[np.int64]
+    time: Ints
     """[N, H] time of each lead."""
-    quantiles: NDArray[np.float64]
+    quantiles: Floats
     """[N, H, C, Q] data units, rising along Q; NaN = no forecast."""
     levels: tuple[float, ...]
     """[Q] quantile levels."""
@@ -80,11 +80,11 @@ class Forecast(Result):
     """[N · C] "ok", "ok, 1 observation" (a history that does not show how far values spread, see `Experts.few`),
     "cold" (forecast without history, from statics and known covariates), any of them followed by `UNSCALED`, or
     why there is no forecast: of each series and channel, in this order; "" = the series has no such channel."""
-    actual: NDArray[np.float64] | None = None
+    actual: Floats | None = None
     """[N, H, C] the truth, data units, NaN = missing; only in a backtest."""
-    mean: NDArray[np.float64] | None = None
+    mean: Floats | None = None
     """[N, H, C] data units, NaN = no forecast; None where the model has no mean."""
-    paths: NDArray[np.float64] | None = None
+    paths: Floats | None = None
     """[N, S, H, C] sample paths, data units, NaN = no forecast; None unless requested."""
     source: PathSource | None = None
     """Draws sample paths; None where the model has none, or its decoder draws them itself."""
@@ -96,16 +96,16 @@ class Forecast(Result):
     """What the audit of the table found, worst first."""
     columns: Columns = ()
     """Of the quantiles in rows; () = a column of each of `levels`."""
-    further: NDArray[np.float64] | None = None
+    further: Floats | None = None
     """[N, H, C, F] quantiles at the levels of `columns` that are not in `levels`; None without `columns`."""
 
     @property
-    def median(self) -> NDArray[np.float64]:
+    def median(self) -> Floats:
         """[N, H, C] the point forecast, data units."""
         return self.quantiles[..., self.levels.index(0.5)]
 
     @property
-    def usable(self) -> NDArray[np.bool_]:
+    def usable(self) -> Bools:
         """[N, C] whether there is a forecast."""
         return np.asarray(np.isfinite(self.quantiles).all(axis=(1, 3)))
 
@@ -115,20 +115,20 @@ class Forecast(Result):
         return self.levels + further_levels(self.columns, self.levels)
 
     @property
-    def all_quantiles(self) -> NDArray[np.float64]:
+    def all_quantiles(self) -> Floats:
         """[N, H, C, Q] the quantiles at all levels."""
         if self.further is None:
             return self.quantiles
         return np.concatenate([self.quantiles, self.further], axis=-1)
 
-    def with_quantiles(self, quantiles: NDArray[np.float64]) -> Forecast:
+    def with_quantiles(self, quantiles: Floats) -> Forecast:
         """Returns the forecast with quantiles [N, H, C, Q] at all levels."""
         fitted = len(self.levels)
         further = quantiles[..., fitted:] if self.columns else None
         return replace(self, quantiles=quantiles[..., :fitted], further=further)
 
     @property
-    def shown(self) -> dict[str, NDArray[np.float64]]:
+    def shown(self) -> dict[str, Floats]:
         """[N, H, C] the quantiles of each column."""
         every = dict(zip(self.all_levels, np.moveaxis(self.all_quantiles, -1, 0), strict=True))
         columns = self.columns or quantile_columns(self.levels)
@@ -156,7 +156,7 @@ class Forecast(Result):
             raise ConfigError(_NO_PATHS)
         return self.keyed({"value": self.paths}, numbered=True)
 
-    def draw(self, count: int, seed: int = 0) -> NDArray[np.float64]:
+    def draw(self, count: int, seed: int = 0) -> Floats:
         """Returns [N, S, H, C] sample paths in data units: those that were kept, else so many new ones.
 
         Raises:
@@ -169,11 +169,11 @@ class Forecast(Result):
         return self._open_only(self.source.draw(self, count, seed))
 
     @property
-    def closed(self) -> NDArray[np.bool_]:
+    def closed(self) -> Bools:
         """[N, H] whether a lead is on a weekday on which the series has no values; sums leave it out."""
         return self.panel.closed_at(self.series, self.time)
 
-    def _open_only(self, paths: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _open_only(self, paths: Floats) -> Floats:
         return np.where(self.closed[:, None, :, None], 0.0, paths) if self.panel.closed.any() else paths
 
     def lacks(self, several: bool) -> str:
@@ -184,11 +184,11 @@ class Forecast(Result):
         far = any(status.endswith(UNSCALED) for status in self.status)
         return f", {scarce}" * bool(scarce) + UNSCALED * far
 
-    def keyed(self, values: Mapping[str, NDArray[Any]], numbered: bool = False) -> PolarsFrame:
+    def keyed(self, values: Mapping[str, Array], numbered: bool = False) -> PolarsFrame:
         """Returns the rows of arrays [N, S, H, C] by column; `numbered` = with the number of the sample."""
         n, samples, horizon, channels = next(iter(values.values())).shape
         each = channels * samples * horizon
-        columns: dict[str, NDArray[Any]] = {
+        columns: dict[str, Array] = {
             "lead": np.tile(np.arange(1, horizon + 1, dtype=np.int32), n * channels * samples),
             "channel": np.tile(np.repeat(np.arange(channels), samples * horizon), n),
         }
@@ -371,9 +371,9 @@ class Forecast(Result):
 
 def known_forecast(
     panel: Panel,
-    series: NDArray[np.int64],
-    cutoff: NDArray[np.int64],
-    quantiles: NDArray[np.float64],
+    series: Ints,
+    cutoff: Ints,
+    quantiles: Floats,
     levels: tuple[float, ...],
 ) -> Forecast:
     """Returns quantiles [N, H, C, Q] at past cutoffs (rows [N]) as a forecast, with the truth."""
@@ -407,7 +407,7 @@ def none_forecast(panel: Panel, lost: tuple[int, str], count: int) -> DataError 
 
 def outcome(
     panel: Panel,
-    cutoff: NDArray[np.int64],
+    cutoff: Ints,
     n_series: int,
     rows: int,
     lost: tuple[int, str],

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 from scipy.special import ndtri
 
@@ -33,6 +32,7 @@ from forecaster.forecast.result import Result
 from forecaster.forecast.totals import PATHS
 from forecaster.forecast.window import ForecastWindow
 from forecaster.model.ensemble import Ensemble
+from forecaster.panel.arrays import Floats, Ints
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import PolarsFrame
 from forecaster.panel.panel import Panel
@@ -52,8 +52,6 @@ if TYPE_CHECKING:
 MOST_OF_MINT = 2_000
 """Nodes up to which mint is the default."""
 _WINDOWS = 40_000  # forecasts at earlier cutoffs, of all nodes together
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, repr=False)
@@ -150,7 +148,7 @@ class _Drawn:
     seed: int
 
     @cached_property
-    def lost(self) -> NDArray[np.int64]:
+    def lost(self) -> Ints:
         """[R, C] series of a node without a forecast."""
         return np.rint(self.tree.sums @ (~self.forecast.usable).astype(np.float64)).astype(np.int64)
 

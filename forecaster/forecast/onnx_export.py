@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from forecaster.errors import ConfigError
@@ -35,6 +34,7 @@ from forecaster.forecast.writer import check_suffix
 from forecaster.model.class_network import ClassEnsemble
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.shortcuts import for_all_inputs
+from forecaster.panel.arrays import Array
 from forecaster.panel.panel import Panel
 from forecaster.windows.batch import Inputs
 
@@ -208,9 +208,7 @@ def _translated(graph: OnnxGraph, given: tuple[Tensor, ...], outputs: list[str])
     return found.model_proto
 
 
-def onnx_inputs(
-    artifact: Artifact, panel: Panel, cutoff: str
-) -> tuple[list[str], dict[str, NDArray[Any]]]:
+def onnx_inputs(artifact: Artifact, panel: Panel, cutoff: str) -> tuple[list[str], dict[str, Array]]:
     """Returns the names of the series that can be forecast, and the inputs of the file for them."""
     series_names, inputs = Predictor(artifact, "cpu").inputs(panel, cutoff)
     names = [name for name, size in _sizes(artifact).items() if 0 not in size]

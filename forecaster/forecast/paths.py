@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 
 from forecaster.errors import number_of
-from forecaster.panel.arrays import text_hashes
+from forecaster.panel.arrays import Bools, Floats, Ints, text_hashes
 from forecaster.panel.panel import Panel
 
 if TYPE_CHECKING:
@@ -51,11 +51,11 @@ class ErrorLevels:
 
     counts: NDArray[np.uint8]
     """[J, K, H] how many of the 100 quantiles of `GRID` lie below the truth; `UNKNOWN` = no truth or forecast."""
-    hashes: NDArray[np.int64]
+    hashes: Ints
     """[K] `pair_hashes` of series and channels; others have what all have in common."""
     spacing: int
     """Steps between cutoffs."""
-    recent: NDArray[np.int64]
+    recent: Ints
     """[K] `recent_digests` of the rows that were read."""
 
     @property
@@ -64,7 +64,7 @@ class ErrorLevels:
         return self
 
     @cached_property
-    def _known(self) -> NDArray[np.bool_]:
+    def _known(self) -> Bools:
         """[J, K, H] whether an error is known."""
         return np.asarray(self.counts != UNKNOWN)
 
@@ -74,7 +74,7 @@ class ErrorLevels:
         return int(self._known.any(axis=(1, 2)).sum())
 
     @cached_property
-    def _normal(self) -> NDArray[np.float64]:
+    def _normal(self) -> Floats:
         """[J, K, H] errors as of a normal distribution; 0 where not known, which counts for nothing."""
         from scipy.special import ndtri  # a tenth of a second, which most forecasts have no use for
 
@@ -86,13 +86,13 @@ class ErrorLevels:
         """The place of each series and channel, by its hash."""
         return {number: place for place, number in enumerate(self.hashes.tolist())}
 
-    def _independent(self, cutoffs: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _independent(self, cutoffs: Ints) -> Floats:
         """Returns how many of some numbers of cutoffs do not overlap."""
         apart = 1 + (cutoffs - 1) * self.spacing / self.counts.shape[2]
         return np.where(cutoffs > 0, np.minimum(cutoffs, apart), 0.0)
 
     @cached_property
-    def own_share(self) -> NDArray[np.float64]:
+    def own_share(self) -> Floats:
         """[K] 1 − λ of each series and channel."""
         independent = self._independent(self._known.any(axis=2).sum(axis=0))
         return independent / (_PRIOR + independent)
@@ -116,7 +116,7 @@ class ErrorLevels:
         return float(np.clip((trust * found + prior * _RHO) / (trust + prior), 0.0, 0.9))
 
     @cached_property
-    def over_leads(self) -> NDArray[np.float64]:
+    def over_leads(self) -> Floats:
         """[H, H] the Cholesky factor of the correlation over leads of the errors of all series.
 
         Shrunk to that of an autoregression of the first order, φ^|h − k|.
@@ -134,7 +134,7 @@ class ErrorLevels:
         return np.linalg.cholesky(shrunk)
 
     def order(
-        self, hashes: NDArray[np.int64], keys: NDArray[np.uint64], count: int, seed: int
+        self, hashes: Ints, keys: NDArray[np.uint64], count: int, seed: int
     ) -> NDArray[np.float32]:
         """Returns [K, S, H] numbers whose order within a cell is that of its paths.
 
@@ -186,7 +186,7 @@ class PathSource:
         found = self.errors.measured.cutoffs
         return f"errors of {number_of(found, 'earlier cutoff')}" * (found < FEWEST)
 
-    def draw(self, forecast: Forecast, count: int, seed: int) -> NDArray[np.float64]:
+    def draw(self, forecast: Forecast, count: int, seed: int) -> Floats:
         """Returns [N, S, H, C] paths of a forecast in data units, NaN where there is none."""
         n, horizon, channels, _ = forecast.quantiles.shape
         panel, series, mean = forecast.panel, forecast.series, forecast.mean
@@ -206,9 +206,7 @@ class PathSource:
         return self.ensemble.settled(torch.from_numpy(paths)).numpy()
 
 
-def path_values(
-    ensemble: Ensemble, quantiles: NDArray[np.float64], mean: NDArray[np.float64], count: int
-) -> NDArray[np.float64]:
+def path_values(ensemble: Ensemble, quantiles: Floats, mean: Floats, count: int) -> Floats:
     """Returns [n, H, C, S] the values of the paths of each cell, rising: quantiles of levels (r − ½) / S.
 
     Args:
@@ -221,16 +219,14 @@ def path_values(
     return ensemble.values(torch.from_numpy(quantiles), torch.from_numpy(mean), places).numpy()
 
 
-def pair_hashes(panel: Panel, series: NDArray[np.int64]) -> NDArray[np.int64]:
+def pair_hashes(panel: Panel, series: Ints) -> Ints:
     """Returns [N, C] a hash of the key of some series and the name of each channel."""
     channels = panel.schema.target
     names = [f"{key}{_BETWEEN}{channel}" for key in _keys(panel, series) for channel in channels]
     return text_hashes(names).reshape(len(series), len(channels))
 
 
-def path_keys(
-    panel: Panel, series: NDArray[np.int64], cutoff: NDArray[np.int64], seed: int
-) -> NDArray[np.int64]:
+def path_keys(panel: Panel, series: Ints, cutoff: Ints, seed: int) -> Ints:
     """Returns [N] random keys of sample paths: a hash of seed, series and cutoff.
 
     So paths are the same on every machine and beside whatever other windows. A single series without a
@@ -240,7 +236,7 @@ def path_keys(
     return text_hashes([f"{seed}{_BETWEEN}{time}{_BETWEEN}{name}" for time, name in windows])
 
 
-def _keys(panel: Panel, series: NDArray[np.int64]) -> list[str]:
+def _keys(panel: Panel, series: Ints) -> list[str]:
     if not panel.keys.width:
         return [""] * len(series)
     return [_BETWEEN.join(str(part) for part in row) for row in panel.keys[series].rows()]

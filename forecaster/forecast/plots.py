@@ -12,9 +12,9 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forecaster.forecast.bands import UNSCALED
+from forecaster.panel.arrays import Array, Floats, Ints
 from forecaster.panel.panel import Panel
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _STEPS = 400  # of a series in a picture: more are a black bar
 _HISTORY_HORIZONS = 3  # history shown, in horizons
 
 
-def plot_forecast(forecast: Forecast, which: NDArray[np.int64]) -> Figure:
+def plot_forecast(forecast: Forecast, which: Ints) -> Figure:
     """Returns history, median, bands and truth of some forecasts; a panel per channel, at most six."""
     channels = forecast.panel.n_channels
     there = forecast.panel.present[forecast.series]
@@ -140,14 +140,12 @@ def last_steps(panel: Panel, series: int, around: int | None = None) -> slice:
     return slice(max(begin, end - _STEPS), end)
 
 
-def axis_times(panel: Panel, time: NDArray[np.int64]) -> NDArray[Any]:
+def axis_times(panel: Panel, time: Ints) -> Array:
     """Returns times as matplotlib takes them: int64 microseconds since 1970 are datetime64[us]."""
     return time if panel.calendar.integer else time.view("datetime64[us]")
 
 
-def draw_band(
-    axis: Axes, time: NDArray[Any], quantiles: NDArray[np.float64], levels: tuple[float, ...]
-) -> None:
+def draw_band(axis: Axes, time: Array, quantiles: Floats, levels: tuple[float, ...]) -> None:
     """Draws median and bands of quantiles [H, Q]: the outermost pair of levels, and a middle one."""
     middle = levels.index(0.5)
     widest = min(middle, len(levels) - 1 - middle)

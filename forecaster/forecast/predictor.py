@@ -13,7 +13,6 @@ from itertools import groupby
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from forecaster.errors import number_of
@@ -26,9 +25,9 @@ from forecaster.forecast.runner import BLOCK, Progress, Runner, batch_size
 from forecaster.forecast.window import ForecastWindow, Leads, locate_leads, resolve_window
 from forecaster.model.sampling import NUM_SAMPLES, Prediction
 from forecaster.model.scaling import Scale
+from forecaster.panel.arrays import Floats, Ints
 from forecaster.panel.panel import NO_TIME, Only, Panel
 from forecaster.windows.batch import Inputs
-from forecaster.windows.index import Int64
 from forecaster.windows.store import WindowStore
 
 _PATHS = 8192  # sample paths of a batch
@@ -155,9 +154,7 @@ class Predictor:
             return forecast
         return replace(forecast, paths=forecast.draw(window.num_samples, window.seed))
 
-    def quantiles(
-        self, panel: Panel, series: Int64, cutoff: Int64, leads: int | None = None
-    ) -> NDArray[np.float64]:
+    def quantiles(self, panel: Panel, series: Ints, cutoff: Ints, leads: int | None = None) -> Floats:
         """Returns [N, H, C, Q] quantiles at given cutoffs, data units.
 
         Args:
@@ -173,7 +170,7 @@ class Predictor:
         predicted = self._predict(panel, series, cutoff, horizon, window)
         return predicted.quantiles.numpy()[:, :leads]
 
-    def scales(self, panel: Panel, series: Int64, cutoff: Int64) -> Scale:
+    def scales(self, panel: Panel, series: Ints, cutoff: Ints) -> Scale:
         """Returns location and scale of windows, [N, C] each, on the CPU; arguments as `quantiles`."""
         store = WindowStore(
             panel, self.artifact.plan.model, self.artifact.horizon, self.artifact.effects
@@ -187,7 +184,7 @@ class Predictor:
         return Scale(*(torch.cat(units) for units in zip(*found, strict=True)))
 
     def _predict(
-        self, panel: Panel, series: Int64, cutoff: Int64, horizon: int, window: ForecastWindow
+        self, panel: Panel, series: Ints, cutoff: Ints, horizon: int, window: ForecastWindow
     ) -> Prediction:
         """Runs the ensemble at given cutoffs, batch by batch, over a horizon; the window may be shorter."""
         model, channels, num_samples = self.artifact.plan.model, panel.n_channels, window.num_samples
@@ -223,9 +220,7 @@ class Predictor:
         levels = self.artifact.plan.model.quantile_levels
         width = found[..., len(levels) - 1] - found[..., 0]
 
-        def spread(
-            part: Tensor | None, axis: int, band: NDArray[np.float64]
-        ) -> NDArray[np.float64] | None:
+        def spread(part: Tensor | None, axis: int, band: Floats) -> Floats | None:
             """[chosen, …] → [series, …], NaN where there is no forecast; `axis` of the channels."""
             if part is None:
                 return None
@@ -266,7 +261,7 @@ class Predictor:
         )
 
 
-def _rounded(cells: NDArray[np.float64], width: NDArray[np.float64]) -> NDArray[np.float64]:
+def _rounded(cells: Floats, width: Floats) -> Floats:
     """Returns numbers without decimals below a ten-millionth of their band: networks compute no more."""
     with np.errstate(divide="ignore"):
         digits = np.ceil(7 - np.log10(width))

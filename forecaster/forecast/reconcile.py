@@ -21,12 +21,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csc_array, csr_array, diags_array
 from scipy.sparse.linalg import splu
 
-Floats = NDArray[np.float64]
+from forecaster.panel.arrays import Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -37,14 +36,14 @@ class ErrorCovariance:
     shared: Float[ndarray, "R T"]
     """Q"""
 
-    def select(self, nodes: NDArray[np.int64]) -> ErrorCovariance:
+    def select(self, nodes: Ints) -> ErrorCovariance:
         """Returns that of some nodes."""
         return ErrorCovariance(self.own[nodes], self.shared[nodes])
 
 
 def error_covariance(
     errors: Float[ndarray, "T R"],
-    cutoffs: NDArray[np.int64],
+    cutoffs: Ints,
     spread: Float[ndarray, " R"],
     full: bool,
 ) -> ErrorCovariance:

@@ -11,8 +11,8 @@ from typing import Generic, TypeVar
 
 from forecaster.forecast.artifact import Artifact, Kind
 from forecaster.model.hardware import cores, device, run_parallel
+from forecaster.panel.arrays import Ints
 from forecaster.windows.batch import Inputs
-from forecaster.windows.index import Int64
 from forecaster.windows.store import WindowStore
 
 Result = TypeVar("Result")
@@ -47,8 +47,8 @@ class Runner(Generic[Kind]):
         self,
         compute: Callable[[Inputs, slice], Result],
         store: WindowStore,
-        series: Int64,
-        cutoff: Int64,
+        series: Ints,
+        cutoff: Ints,
         size: int,
         leads: int | None = None,
     ) -> Iterator[Result]:

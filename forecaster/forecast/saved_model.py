@@ -25,7 +25,6 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -54,6 +53,7 @@ from forecaster.model.ensemble import Ensemble
 from forecaster.model.experts import check_experts
 from forecaster.model.network import Network
 from forecaster.model.size import check_work, count_parameters
+from forecaster.panel.arrays import Array
 from forecaster.panel.schema import Schema
 from forecaster.windows.effect_columns import CALENDAR_PARTS, Term
 from forecaster.windows.effects import Effects
@@ -420,7 +420,7 @@ def _load_effects(folder: Path, stored: _EffectsFile, schema: Schema) -> Effects
     return Effects(stored.terms, **arrays)
 
 
-def _load_arrays(folder: Path, stored: _TensorFile, expected: _Arrays) -> dict[str, NDArray[Any]]:
+def _load_arrays(folder: Path, stored: _TensorFile, expected: _Arrays) -> dict[str, Array]:
     """Returns the arrays of a file, which have the names, shapes and dtypes that the contract gives them."""
     size = sum(math.prod(shape) * dtype.itemsize for shape, dtype in expected.values())
     tensors = _read_tensors(folder, stored, size, "a fit to this table")

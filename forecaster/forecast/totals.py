@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from forecaster.errors import ConfigError, DataError, number_of
 from forecaster.forecast.bands import Columns, quantile_columns
 from forecaster.forecast.result import Result
+from forecaster.panel.arrays import Array, Bools, Floats, Ints
 from forecaster.panel.calendar import Calendar, parse_freq
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import PolarsFrame
@@ -40,9 +41,6 @@ PATHS = 200
 HORIZON = "horizon"
 _RESULTS = ("period", "steps", "series", "channel", "forecast", "mean", "status")
 _UNITS = {"", "min", "h", "d", "w", "mo", "moe", "q", "qe", "y", "ye"}
-
-Floats = NDArray[np.float64]
-Int64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -103,7 +101,7 @@ class TotalRequest:
         """Returns the groups of a panel."""
         return group_series(panel, self.by)
 
-    def starts(self, panel: Panel, time: Int64) -> Int64:
+    def starts(self, panel: Panel, time: Ints) -> Ints:
         """Returns the first time of the period of each time; 0 of the horizon."""
         if self.period == HORIZON:
             return np.zeros_like(time)
@@ -117,25 +115,25 @@ class TotalRequest:
 class _Sums:
     """Totals as far as they are summed; each array has an entry per total."""
 
-    group: Int64
-    start: Int64
+    group: Ints
+    start: Ints
     """First time of the period."""
     paths: Floats
     """[R, S] sums of the cells with a forecast."""
     mean: Floats
-    summed: Int64
+    summed: Ints
     """Series with a forecast."""
-    lost: Int64
+    lost: Ints
     """Series without one."""
-    first_lost: Int64
+    first_lost: Ints
     """Number of the first of these; large = none."""
-    steps: Int64
+    steps: Ints
     """Most steps of a series."""
-    first: Int64
+    first: Ints
     """Earliest first time of a series."""
-    last_first: Int64
+    last_first: Ints
     """Latest first time of a series."""
-    cut: NDArray[np.bool_]
+    cut: Bools
     """Whether the period reaches beyond the horizon of a series."""
 
     def reduced(self) -> _Sums:
@@ -155,7 +153,7 @@ class _Sums:
             **over(np.maximum, "steps", "last_first", "cut"),
         )
 
-    def select(self, chosen: NDArray[np.bool_]) -> _Sums:
+    def select(self, chosen: Bools) -> _Sums:
         """Returns some of the totals."""
         return _Sums(**{name: values[chosen] for name, values in vars(self).items()})
 
@@ -175,13 +173,13 @@ class Totals(Result):
     """History, names and calendar."""
     request: TotalRequest
     groups: Groups
-    group: Int64
+    group: Ints
     """[R] number of the group."""
-    period: Int64
+    period: Ints
     """[R] first time of the period; of the horizon, the time of the first lead."""
-    steps: Int64
+    steps: Ints
     """[R] steps summed of each series, the most."""
-    series: Int64
+    series: Ints
     """[R] how many series are summed."""
     mean: Floats
     """[R] data units; NaN = no total."""
@@ -250,7 +248,7 @@ def totals_of(
     last = np.full(groups.sizes.shape, -1)  # last series of each group
     np.maximum.at(last, groups.number[there], np.nonzero(there)[0])
     open_sums: _Sums | None = None
-    done: list[dict[str, NDArray[Any]]] = []
+    done: list[dict[str, Array]] = []
     lost = Counter[str]()
     stop = 0
     for forecast in parts:
@@ -277,7 +275,7 @@ def totals_of(
 
 
 def _sums_of(
-    forecast: Forecast, paths: Floats, group: Int64, first_series: int, request: TotalRequest
+    forecast: Forecast, paths: Floats, group: Ints, first_series: int, request: TotalRequest
 ) -> _Sums:
     """Returns the sums of paths [N, S, H, C] of series in groups [N, C]."""
     panel, time = forecast.panel, forecast.time
@@ -321,7 +319,7 @@ def _sums_of(
 
 def _finished(
     sums: _Sums, forecast: Forecast, groups: Groups, request: TotalRequest
-) -> dict[str, NDArray[Any]]:
+) -> dict[str, Array]:
     """Returns the arrays of `Totals` for some totals."""
     missing = (sums.summed == 0) | ((sums.lost > 0) & (not request.partial))
     quantiles = np.quantile(sums.paths, forecast.all_levels, axis=1).T

@@ -17,12 +17,12 @@ from forecaster.forecast.plots import (
     tidy,
 )
 from forecaster.forecast.totals import HORIZON
+from forecaster.panel.arrays import Floats, Ints
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from numpy.typing import NDArray
 
-    from forecaster.forecast.totals import Int64, Totals
+    from forecaster.forecast.totals import Totals
 
 _PAST = 12  # past totals at most
 
@@ -58,7 +58,7 @@ def plot_totals(totals: Totals) -> Figure:
     return figure
 
 
-def past_totals(totals: Totals, group: int) -> tuple[Int64, NDArray[np.float64]]:
+def past_totals(totals: Totals, group: int) -> tuple[Ints, Floats]:
     """Returns the first times and the sums of past periods of a group in which every cell is observed."""
     panel, request = totals.panel, totals.request
     series, channel = np.nonzero(totals.groups.number == group)

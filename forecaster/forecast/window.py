@@ -16,11 +16,10 @@ from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.bands import Columns, Levels, asked_columns
 from forecaster.forecast.model_folder import check_leads
 from forecaster.model.size import check_work
-from forecaster.panel.arrays import blocks
+from forecaster.panel.arrays import Bools, Ints, blocks
 from forecaster.panel.groups import check_results
 from forecaster.panel.known import Change, changed, check_fill, filled
 from forecaster.panel.panel import MISSING, NO_TIME, Panel
-from forecaster.windows.index import Int64
 
 _MOST_SAMPLES = 100_000  # paths of a cell: more are a typing error, and fill the memory
 
@@ -46,7 +45,7 @@ class ForecastWindow:
     changes: tuple[Change, ...] = ()
     """Of known covariates, after they are filled."""
 
-    def cutoffs(self, panel: Panel) -> Int64:
+    def cutoffs(self, panel: Panel) -> Ints:
         """Returns int64 [series] time of each cutoff; NO_TIME = a series without an observed target."""
         if self.cutoff is not None:
             return np.full(panel.n_series, self.cutoff, dtype=np.int64)
@@ -145,20 +144,20 @@ class Leads:
     """Rows and times of the leads of every series of a panel."""
 
     panel: Panel  # with the horizon's rows after every cutoff
-    cutoff: Int64  # [series] row; the row before the first for a series that begins later
-    rows: Int64  # [series, H]; -1 where a series has not begun
-    time: Int64  # [series, H]
-    usable: NDArray[np.bool_]  # [series, C] whether there is something to forecast from
+    cutoff: Ints  # [series] row; the row before the first for a series that begins later
+    rows: Ints  # [series, H]; -1 where a series has not begun
+    time: Ints  # [series, H]
+    usable: Bools  # [series, C] whether there is something to forecast from
     reasons: NDArray[np.str_]  # [series, C] why there is not
-    cold: NDArray[np.bool_]  # [series] usable without any history
+    cold: Bools  # [series] usable without any history
 
     @property
-    def chosen(self) -> Int64:
+    def chosen(self) -> Ints:
         """Numbers of the series with a channel to forecast."""
         return np.flatnonzero(self.usable.any(axis=1))
 
 
-def _own_cutoffs(panel: Panel) -> Int64:
+def _own_cutoffs(panel: Panel) -> Ints:
     last = panel.last_observed
     return np.where(last >= 0, panel.time[last], NO_TIME)
 
@@ -194,7 +193,7 @@ def locate_leads(panel: Panel, artifact: Artifact, window: ForecastWindow) -> Le
     return Leads(panel, at, rows, time, usable | cold[:, None], reasons, cold)
 
 
-def _usable(panel: Panel, at: Int64, length: int) -> tuple[NDArray[np.bool_], NDArray[np.str_]]:
+def _usable(panel: Panel, at: Ints, length: int) -> tuple[Bools, NDArray[np.str_]]:
     first, last, channels = panel.first_observed, panel.last_observed, panel.n_channels
     begun = (first >= 0) & (first <= at)
     begin = np.maximum(panel.indptr[:-1], at - length + 1)
@@ -218,7 +217,7 @@ def _usable(panel: Panel, at: Int64, length: int) -> tuple[NDArray[np.bool_], ND
     return usable, reasons
 
 
-def unknown_cells(panel: Panel, rows: Int64) -> NDArray[np.bool_]:
+def unknown_cells(panel: Panel, rows: Ints) -> Bools:
     """Returns [series, H, known] whether a known covariate, the numbers first, has no value in rows [series, H]."""
     schema, at = panel.schema, rows[..., None]
     numbers = np.array([schema.columns.index(name) for name in schema.known_numeric], np.int64)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forecaster.config import TrackingConfig
 from forecaster.errors import ConfigError, DataError
@@ -16,12 +15,12 @@ from forecaster.evaluation.comparison import MODEL
 from forecaster.forecast.artifact import Artifact
 from forecaster.forecast.classification import ClassPredictor, series_hashes, words_of
 from forecaster.model.class_network import ClassEnsemble
+from forecaster.panel.arrays import Bools, Ints
 from forecaster.panel.audit import audit_panel
 from forecaster.panel.findings import Finding, worst_first
 from forecaster.panel.panel import Panel
 from forecaster.runs.console import Screen
 from forecaster.runs.tracking import log_scores, open_run
-from forecaster.windows.index import Int64
 
 
 def backtest_classes(
@@ -58,7 +57,7 @@ def backtest_classes(
     return backtest
 
 
-def seen_in_fit(artifact: Artifact[ClassEnsemble], panel: Panel) -> NDArray[np.bool_]:
+def seen_in_fit(artifact: Artifact[ClassEnsemble], panel: Panel) -> Bools:
     """Returns [N] whether the fit has seen a series: by its values, or by its key at the same times."""
     assert artifact.series_hashes is not None
     fitted = artifact.series_hashes.tolist()
@@ -72,7 +71,7 @@ def seen_in_fit(artifact: Artifact[ClassEnsemble], panel: Panel) -> NDArray[np.b
     return seen
 
 
-def _left_out(panel: Panel, seen: NDArray[np.bool_]) -> Finding:
+def _left_out(panel: Panel, seen: Bools) -> Finding:
     """Returns the warning on series of the fit.
 
     Raises:
@@ -93,7 +92,7 @@ def _left_out(panel: Panel, seen: NDArray[np.bool_]) -> Finding:
     return Finding("warning", "in-sample", text, advice, first, "", count)
 
 
-def true_codes(panel: Panel, per_step: bool) -> Int64:
+def true_codes(panel: Panel, per_step: bool) -> Ints:
     """Returns the class of each series or step, from 1, those that the model has not learned last; −1 = none.
 
     Raises:
