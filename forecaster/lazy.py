@@ -1,6 +1,14 @@
 """Classes that annotations name and that no module imports for it: `typing.get_type_hints` imports them."""
 
-from typing import Any, ForwardRef
+from typing import TYPE_CHECKING, Any, ForwardRef
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.figure import Figure as Figure
+    from matplotlib.figure import FigureBase as FigureBase
+
+    from forecaster.panel.frames import AnyFrame as AnyFrame
+    from forecaster.panel.frames import PandasFrame as PandasFrame
 
 _MODULES = {
     "Artifact": "forecaster.forecast.artifact",
@@ -11,7 +19,9 @@ _MODULES = {
     "ClassExplanation": "forecaster.forecast.classification",
     "Classification": "forecaster.forecast.classification",
     "Explanation": "forecaster.forecast.explain",
+    "Axes": "matplotlib.axes",
     "Figure": "matplotlib.figure",
+    "FigureBase": "matplotlib.figure",
     "Forecast": "forecaster.forecast.forecast",
     "ForecastWindow": "forecaster.forecast.window",
     "Hierarchy": "forecaster.forecast.hierarchy",

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
 import numpy as np
 
-from forecaster.panel.arrays import Floats
+from forecaster.panel.arrays import Floats, Ints
+from forecaster.panel.calendar import Calendar
 from forecaster.panel.findings import Finding
 from forecaster.panel.panel import Panel
 
@@ -18,6 +22,16 @@ _OUTSIDE = 0.05  # of the new cells of a covariate
 _FEWEST = 20  # values of a span whose scatter is measured
 
 
+class _History(NamedTuple):
+    """A channel of a series, up to its last observation."""
+
+    name: str
+    values: Floats
+    time: Ints
+    new: int
+    """Number of the first new row."""
+
+
 def drifts(panel: Panel, since: int, steps: int) -> list[Finding]:
     """Returns a warning for each way in which the rows after a time differ from those before.
 
@@ -29,40 +43,54 @@ def drifts(panel: Panel, since: int, steps: int) -> list[Finding]:
     panel = panel.until(panel.last_time())
     if panel.n_series > _MOST_SERIES:
         panel = panel.some(np.linspace(0, panel.n_series - 1, _MOST_SERIES).round().astype(np.int64))
-    found = [
-        _levels(panel, since, steps),
-        *_scatter_and_gaps(panel, since, steps),
-        *_covariates(panel, since),
-    ]
-    return [one for one in found if one is not None]
-
-
-def _levels(panel: Panel, since: int, steps: int) -> Finding | None:
-    """Steps in the new rows between whose sides the means of a season differ more than at any step before."""
-    season, texts = panel.calendar.season_length, list[tuple[float, str]]()
+    season, histories = panel.calendar.season_length, [*_histories(panel, since)]
     width = season if 1 < season <= steps else max(_SIDE, min(steps // 2, 2 * _SIDE))
-    for number, begin, end in _spans(panel):
-        first = int(panel.rows_until(since, np.array([number]))[0]) - begin
-        if end - begin - first < 1 or first < 4 * width:
-            continue
-        for channel in range(panel.n_channels):
-            before, after = _sides(panel.values[begin:end, channel], width)
-            jump = np.abs(after - before)
-            old, new = jump[: first - width], jump[first - width :]
-            if not np.isfinite(old).any() or not np.isfinite(new).any():
-                continue
-            ratio = np.nanmax(new) / max(np.nanmax(old), 1e-12 * np.nanmax(np.abs(before)), 1e-300)
-            if ratio > _JUMP:
-                at = int(np.nanargmax(new)) + first - width
-                text, name = panel.calendar.text, _name(panel, number, channel)
-                when, way = (
-                    text(int(panel.time[begin + at])),
-                    "rose" if after[at] > before[at] else "fell",
-                )
-                level = f"{before[at]:,.4g} to {after[at]:,.4g}"
-                texts.append((ratio, f"the level of {name} {way} from {level} on {when}"))
-    worst = [text for _, text in sorted(texts, reverse=True)]
-    return _drift("level", worst[:_NAMED], len(worst), "series with a new level")
+    jumps = sorted(
+        (jump for one in histories for jump in _jumps(one, width, panel.calendar)), reverse=True
+    )
+    # The newest steps, where there is enough before them.
+    newest = [one._replace(new=max(one.new, len(one.values) - steps)) for one in histories]
+    newest = [one for one in newest if 2 * steps + season <= one.new < len(one.values)]
+    return [
+        *_drift("level", [text for _, text in jumps], "series with a new level"),
+        *_drift("scatter", _scatters(newest, season), "series with another scatter"),
+        *_drift(
+            "gaps", [text for one in newest for text in _gaps(one, steps)], "series with more gaps"
+        ),
+        *_ranges(panel, since),
+    ]
+
+
+def _histories(panel: Panel, since: int) -> Iterator[_History]:
+    ends, new = panel.last_observed + 1, panel.rows_until(since)
+    for number, begin in enumerate(panel.indptr[:-1].tolist()):
+        rows = slice(begin, max(begin, int(ends[number])))
+        for channel, target in enumerate(panel.schema.target):
+            name = panel.series_names[number]
+            if panel.n_series == 1 and not panel.keys.width:
+                name = target
+            elif panel.n_channels > 1:
+                name = f"{name} ({target})"
+            yield _History(
+                name, panel.values[rows, channel], panel.time[rows], int(new[number]) - begin
+            )
+
+
+def _jumps(one: _History, width: int, calendar: Calendar) -> Iterator[tuple[float, str]]:
+    """Yields a step in the new rows between whose sides the means of a season differ more than at any before."""
+    if not 4 * width <= one.new < len(one.values):
+        return
+    before, after = _sides(one.values, width)
+    jump = np.abs(after - before)
+    old, new = np.split(jump, [one.new - width])
+    if not np.isfinite(old).any() or not np.isfinite(new).any():
+        return
+    ratio = np.nanmax(new) / max(np.nanmax(old), 1e-12 * np.nanmax(np.abs(before)), 1e-300)
+    if ratio > _JUMP:
+        at = int(np.nanargmax(new)) + len(old)
+        way = "rose" if after[at] > before[at] else "fell"
+        level = f"from {before[at]:,.4g} to {after[at]:,.4g}"
+        yield ratio, f"the level of {one.name} {way} {level} on {calendar.text(int(one.time[at]))}"
 
 
 def _sides(values: Floats, width: int) -> tuple[Floats, Floats]:
@@ -71,95 +99,67 @@ def _sides(values: Floats, width: int) -> tuple[Floats, Floats]:
     sums = np.append(0.0, np.cumsum(np.where(known, values, 0.0)))
     counts = np.append(0, np.cumsum(known))
     at = np.arange(len(values))
-    means = []
-    for low, high in ((np.maximum(at - width, 0), at), (at, np.minimum(at + width, len(values)))):
+
+    def mean(low: Ints, high: Ints) -> Floats:
         count = counts[high] - counts[low]
         enough = 2 * count >= width
-        means.append(np.where(enough, (sums[high] - sums[low]) / np.maximum(count, 1), np.nan))
-    return means[0], means[1]
+        return np.where(enough, (sums[high] - sums[low]) / np.maximum(count, 1), np.nan)
+
+    return mean(np.maximum(at - width, 0), at), mean(at, np.minimum(at + width, len(values)))
 
 
-def _scatter_and_gaps(panel: Panel, since: int, steps: int) -> list[Finding | None]:
-    """Scatter of the newest steps beside that of all before; missing cells beside the worst span before."""
-    season, scatters, gaps, ratios = (
-        panel.calendar.season_length,
-        list[str](),
-        list[str](),
-        list[Floats](),
-    )
-    for number, begin, end in _spans(panel):
-        first = max(int(panel.rows_until(since, np.array([number]))[0]), end - steps)
-        if first >= end or first - begin < 2 * steps + season:
-            continue
-        for channel in range(panel.n_channels):
-            values, name = panel.values[begin:end, channel], _name(panel, number, channel)
-            moves = np.abs(values[season:] - values[:-season])
-            # Of new rows with new ones a season before: a level shift is no scatter.
-            new, old = moves[first - begin :], moves[: first - begin - season]
-            usual = _middle(old, 1)
-            if usual > 0:
-                ratios.append(new / usual)
-                if _middle(ratios[-1], _FEWEST) > _SCATTER:
-                    ratio = _middle(ratios[-1], _FEWEST)
-                    scatters.append(f"the scatter of {name} is {ratio:.2g} times that of before")
-            missing = np.isnan(values)
-            before = missing[: first - begin]
-            spans = before[len(before) % steps :].reshape(-1, steps).mean(axis=1)
-            share = float(missing[first - begin :].mean())
-            if share > spans.max() + _GAPS:
-                gaps.append(f"{100 * share:.0f} % of the cells of {name} are missing")
-    if ratios and not scatters and (ratio := _middle(np.concatenate(ratios), _FEWEST)) > _SCATTER:
-        scatters = [f"the scatter is {ratio:.2g} times that of before"]
-    return [
-        _drift("scatter", scatters[:_NAMED], len(scatters), "series with another scatter"),
-        _drift("gaps", gaps[:_NAMED], len(gaps), "series with more gaps"),
-    ]
+def _scatters(newest: Sequence[_History], season: int) -> list[str]:
+    """Names series whose newest moves are larger than those of before; else whether those of all together are."""
+    found, every = list[str](), [np.empty(0)]
+    for one in newest:
+        moves = np.abs(one.values[season:] - one.values[:-season])
+        # Of new rows with new ones a season before: a level shift is no scatter.
+        new, usual = moves[one.new :], _middle(moves[: one.new - season], 1)
+        if usual > 0:
+            every.append(new / usual)
+            if (ratio := _middle(new / usual, _FEWEST)) > _SCATTER:
+                found.append(f"the scatter of {one.name} is {ratio:.2g} times that of before")
+    if not found and (ratio := _middle(np.concatenate(every), _FEWEST)) > _SCATTER:
+        return [f"the scatter is {ratio:.2g} times that of before"]
+    return found
 
 
-def _covariates(panel: Panel, since: int) -> list[Finding | None]:
-    """Covariates outside of what they were before."""
-    schema, new = panel.schema, panel.time > since
-    found = list[Finding | None]()
-    for place, name in enumerate(schema.columns[panel.n_channels :], start=panel.n_channels):
+def _gaps(one: _History, steps: int) -> Iterator[str]:
+    """Yields that more of the newest cells are missing than in the worst span before."""
+    before, after = np.split(np.isnan(one.values), [one.new])
+    spans = before[len(before) % steps :].reshape(-1, steps).mean(axis=1)
+    if after.mean() > spans.max() + _GAPS:
+        yield f"{100 * after.mean():.0f} % of the cells of {one.name} are missing"
+
+
+def _ranges(panel: Panel, since: int) -> Iterator[Finding]:
+    """Yields covariates outside of what they were before."""
+    new = panel.time > since
+    for place, name in enumerate(panel.schema.columns[panel.n_channels :], start=panel.n_channels):
         before, after = (panel.values[rows, place] for rows in (~new, new))
         before, after = before[~np.isnan(before)], after[~np.isnan(after)]
         if not len(before) or not len(after):
             continue
         low, high = before.min(), before.max()
-        outside = (after < low) | (after > high)
-        if outside.mean() > _OUTSIDE:
-            far = after[outside][np.abs(after[outside] - before.mean()).argmax()]
+        outside = after[(after < low) | (after > high)]
+        share = len(outside) / len(after)
+        if share > _OUTSIDE:
+            far = outside[np.abs(outside - before.mean()).argmax()]
             text = (
-                f"{name} leaves its range of {low:,.4g} to {high:,.4g} in {100 * outside.mean():.0f} % of the new "
-                f"rows, as far as {far:,.4g}"
+                f"{name} leaves its range of {low:,.4g} to {high:,.4g} in {100 * share:.0f} % of the new rows, as "
+                f"far as {far:,.4g}"
             )
-            found.append(_drift("range", [text], 1, ""))
-    return found
+            yield from _drift("range", [text], "")
 
 
-def _drift(rule: str, texts: list[str], count: int, what: str) -> Finding | None:
-    if not texts:
-        return None
-    more = f"; {count:,} {what} in all" if count > len(texts) else ""
-    return Finding("warning", rule, "; ".join(texts) + more, "", count=count)
-
-
-def _spans(panel: Panel) -> list[tuple[int, int, int]]:
-    """Number of each series with an observation, its first row, and the row after its last observation."""
-    ends = panel.last_observed + 1
-    rows = zip(panel.indptr[:-1].tolist(), ends.tolist(), strict=True)
-    return [(number, begin, end) for number, (begin, end) in enumerate(rows) if end > begin]
+def _drift(rule: str, texts: Sequence[str], what: str) -> Iterator[Finding]:
+    """Yields a warning that names the first few texts, if there are any."""
+    if texts:
+        more = f"; {len(texts):,} {what} in all" if len(texts) > _NAMED else ""
+        yield Finding("warning", rule, "; ".join(texts[:_NAMED]) + more, "", count=len(texts))
 
 
 def _middle(values: Floats, least: int) -> float:
     """The median of at least so many values; else NaN."""
     values = values[~np.isnan(values)]
     return float(np.median(values)) if len(values) >= least else np.nan
-
-
-def _name(panel: Panel, number: int, channel: int) -> str:
-    target, several = panel.schema.target[channel], panel.n_channels > 1
-    if panel.n_series == 1 and not panel.keys.width:
-        return target
-    name = panel.series_names[number]
-    return f"{name} ({target})" if several else name

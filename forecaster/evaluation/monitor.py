@@ -16,10 +16,10 @@ Axes: N series · H lead · C channel · B block.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from html import escape
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,20 +27,25 @@ from forecaster.arguments import typed
 from forecaster.evaluation.backtest import Backtest, actual_of
 from forecaster.evaluation.comparison import NAIVE
 from forecaster.evaluation.metrics import pinball
-from forecaster.forecast.card import off_band
-from forecaster.forecast.forecast import Forecast
-from forecaster.panel.arrays import Array, Floats, Ints
+from forecaster.evaluation.report_charts import picture
+from forecaster.evaluation.report_data import score_text
+from forecaster.forecast.card import FAR_OFF
+from forecaster.forecast.plots import (
+    BAND,
+    TITLE,
+    TRUTH,
+    VALUES,
+    axis_times,
+    panel_grid,
+    shared_legend,
+    tidy,
+)
+from forecaster.forecast.writer import html_page, html_table
+from forecaster.lazy import AnyFrame, Figure
+from forecaster.panel.arrays import Floats, Ints
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import frame_of, to_kind
 from forecaster.panel.panel import Only
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from forecaster.panel.frames import AnyFrame
-else:
-    from forecaster.lazy import AnyFrame, Figure
-
 
 NEWEST = 2
 """Horizons that are judged."""
@@ -68,6 +73,15 @@ class Blocks(NamedTuple):
     bias: Floats
     """[B] sum of the median less the truth, over that of the absolute truth."""
 
+    def between(self, first: int, last: int) -> Blocks:
+        """Returns some neighbouring blocks."""
+        return Blocks._make(part[first:last] for part in self)
+
+    def mean(self, values: Floats) -> float:
+        """Returns the mean of values [B] by cells; NaN of none."""
+        known = np.isfinite(values) & (self.cells > 0)
+        return float(np.average(values[known], weights=self.cells[known])) if known.any() else np.nan
+
 
 @dataclass(frozen=True, repr=False)
 class Monitor(Backtest):
@@ -77,7 +91,7 @@ class Monitor(Backtest):
     """The model's forecasts before `since`; None = the table does not reach back far enough."""
     since: int = 0
     """Time of the last row that the model knows, or of the first cutoff of given forecasts."""
-    drifts: tuple[Finding, ...] = field(default=())
+    drifts: tuple[Finding, ...] = ()
     """How the new rows differ from those before."""
 
     def __repr__(self) -> str:
@@ -86,27 +100,23 @@ class Monitor(Backtest):
     @cached_property
     def blocks(self) -> Blocks:
         """The new forecasts, the newest block last."""
-        return _blocks(self.forecasts, [one[NAIVE] for one in self.beside], self.since)
+        return _blocks(self, self.since)
 
     @cached_property
     def usual(self) -> Blocks | None:
         """The forecasts before."""
-        past = self.past
-        if past is None:
-            return None
-        return _blocks(past.forecasts, [one[NAIVE] for one in past.beside], self.since)
+        return None if self.past is None else _blocks(self.past, self.since)
 
     @property
     def frame_by_time(self) -> AnyFrame:
         """A row per block of a horizon, as the caller's kind of frame: time, new, cells, band, loss and bias."""
-        parts = [(False, self.usual), (True, self.blocks)]
-        known = [(new, part) for new, part in parts if part is not None]
+        before = self.blocks.between(0, 0) if self.usual is None else self.usual
+        every = Blocks._make(map(np.append, before, self.blocks))
         columns: dict[str, Any] = {
-            "until": self.panel.stamps(np.concatenate([part.time for _, part in known]), "until"),
-            "new": np.concatenate([np.full(len(part.time), new) for new, part in known]),
+            "until": self.panel.stamps(every.time, "until"),
+            "new": np.arange(len(every.time)) >= len(before.time),
         }
-        for name in Blocks._fields[1:]:
-            columns[name] = np.concatenate([getattr(part, name) for _, part in known])
+        columns |= {name: getattr(every, name) for name in Blocks._fields[1:]}
         return to_kind(frame_of(columns).fill_nan(None), self.panel.kind)
 
     @property
@@ -122,37 +132,34 @@ class Monitor(Backtest):
         if usual is None or np.isfinite(usual.distance).sum() < _FEWEST:
             text = "too few forecasts before these to tell what is usual"
             return (Finding("note", "usual", text, f"at least {_FEWEST} horizons are needed"),)
-        found = list[Finding]()
-        every = range(len(usual.time))
-        held, before = (_mean(part, usual.cells, every) for part in (usual.inside, usual.loss))
-        newest = range(max(0, len(new.time) - NEWEST), len(new.time))
+        count = len(new.time)
+        first = max(0, count - NEWEST)
+        newest = new.between(first, count)
         # Each of the newest blocks, and all together.
-        spans = [*([place] for place in newest), *([[*newest]] if len(newest) > 1 else [])]
-        cells = np.minimum(1.0, new.cells / np.median(usual.cells))
+        spans = [new.between(place, place + 1) for place in range(first, count)]
+        spans += [newest] * (len(spans) > 1)
+        found = list[Finding]()
         narrow = [
-            span
-            for span in spans
-            if off_band(self.band / 100, *2 * [_mean(new.inside, new.cells, span)]) == "narrow"
-            and (
-                _far(_log(new.distance), _log(usual.distance), cells, span)
-                or _far(-new.inside, -usual.inside, cells, span)
-            )
-        ]
-        worse = [
-            span
-            for span in spans
-            if _mean(new.loss, new.cells, span) > _WORSE * before
-            and _far(_log(new.loss), _log(usual.loss), cells, span)
+            one
+            for one in spans
+            if one.mean(one.inside) < self.band / 100 - FAR_OFF
+            and (_far(one, usual, "distance") or _far(one, usual, "inside"))
         ]
         if narrow:
-            span, share = self._span(narrow[-1]), 100 * _mean(new.inside, new.cells, narrow[-1])
-            said = f"the {self.band:g} % band held {share:.0f} % {span}, {100 * held:.0f} % before"
+            last = narrow[-1]
+            held = f"held {100 * last.mean(last.inside):.0f} % {self._span(last)}"
+            said = f"the {self.band:g} % band {held}, {100 * usual.mean(usual.inside):.0f} % before"
             found.append(Finding("error", "band", said, "update the model, or --recalibrate its bands"))
+        before = usual.mean(usual.loss)
+        worse = [
+            one for one in spans if one.mean(one.loss) > _WORSE * before and _far(one, usual, "loss")
+        ]
         if worse:
-            span, loss = self._span(worse[-1]), _mean(new.loss, new.cells, worse[-1])
-            said = f"its loss was {loss:.2f} of seasonal naive's {span}, {before:.2f} before"
+            last = worse[-1]
+            loss = f"{last.mean(last.loss):.2f} of seasonal naive's {self._span(last)}"
+            said = f"its loss was {loss}, {before:.2f} before"
             found.append(Finding("error", "skill", said, "update the model, or fit it again"))
-        bias = _mean(new.bias, new.cells, newest)
+        bias = newest.mean(newest.bias)
         usual_bias = usual.bias[np.isfinite(usual.bias)]
         if len(usual_bias) and abs(bias) > max(_BIAS, _STRONG * float(usual_bias.std())):
             way = "high" if bias > 0 else "low"
@@ -160,11 +167,11 @@ class Monitor(Backtest):
             found.append(Finding("warning", "bias", said, "update the model"))
         return tuple(found)
 
-    def _span(self, places: Sequence[int]) -> str:
+    def _span(self, blocks: Blocks) -> str:
         """The time of blocks in words."""
-        horizon, time, calendar = self.forecasts[0].time.shape[1], self.blocks.time, self.panel.calendar
-        first = int(calendar.shift(int(time[places[0]]), 1 - horizon))
-        last = min(int(time[places[-1]]), self.panel.last_time())
+        horizon, calendar = self.forecasts[0].time.shape[1], self.panel.calendar
+        first = int(calendar.shift(int(blocks.time[0]), 1 - horizon))
+        last = min(int(blocks.time[-1]), self.panel.last_time())
         return f"from {calendar.text(first)} to {calendar.text(last)}"
 
     @property
@@ -180,99 +187,132 @@ class Monitor(Backtest):
     @property
     def verdict_in_use(self) -> str:
         """Whether the model is as it was, in words."""
-        bad = [one.text for one in self.judgements if one.severity != "note"]
-        if bad:
-            return "; ".join(bad)
-        every = range(len(self.blocks.time))
-        held = 100 * _mean(self.blocks.inside, self.blocks.cells, every)
-        return (
-            f"nothing has broken down: the {self.band:g} % band holds {held:.0f} % {self._span(every)}"
-        )
+        if bad := self._bad:
+            return "; ".join(one.text for one in bad)
+        held = 100 * self.blocks.mean(self.blocks.inside)
+        span = self._span(self.blocks)
+        return f"nothing has broken down: the {self.band:g} % band holds {held:.0f} % {span}"
 
     @property
     def sentence(self) -> str:
         """Whether the model is as it was, how the new rows differ, and what to do."""
         differs = "; ".join(one.text for one in self.drifts)
-        bad = [one for one in self.judgements if one.severity != "note"]
-        if not bad:
-            return f"{self.verdict_in_use}{'; but ' * bool(differs)}{differs}"
-        return f"{self.verdict_in_use}{': ' * bool(differs)}{differs}; {bad[0].advice}"
+        if bad := self._bad:
+            return f"{self.verdict_in_use}{': ' * bool(differs)}{differs}; {bad[0].advice}"
+        return f"{self.verdict_in_use}{'; but ' * bool(differs)}{differs}"
+
+    @property
+    def _bad(self) -> list[Finding]:
+        """The judgements, without that nothing can be judged."""
+        return [one for one in self.judgements if one.severity != "note"]
 
     def _page(self) -> str:
-        from forecaster.evaluation.monitor_page import monitor_page
-
         return monitor_page(self)
 
     @typed
     def plot(self, only: Only = None) -> Figure:
-        """A figure of what the band held and of the loss, by time, before the fit's last row and after."""
-        from forecaster.evaluation.monitor_page import plot_monitor
+        """A figure of what the band held and of the loss, by time, before the fit's last row (grey) and after."""
+        figure, (share, loss) = panel_grid(2)
+        since = axis_times(self.panel, np.array([self.since]))[0]
+        aim = self.band / 100
+        for axis, name, usual, top, title in (
+            (share, "inside", aim, 1.05, f"share inside the {self.band:g} % band"),
+            (loss, "loss", 1.0, None, "loss over that of seasonal naive"),
+        ):
+            for label, color, blocks in (("before", VALUES, self.usual), ("new", BAND, self.blocks)):
+                if blocks is not None:
+                    times, values = axis_times(self.panel, blocks.time), getattr(blocks, name)
+                    axis.plot(times, values, color=color, marker="o", markersize=4, label=label)
+            axis.axvline(since, color=TRUTH, linestyle=":", linewidth=1.2, label="last row of the fit")
+            axis.axhline(usual, color=VALUES, linestyle="--", alpha=0.5)
+            axis.set_ylim(bottom=0.0, top=top)
+            axis.set_title(title, **TITLE)
+            tidy(axis, dates=not self.panel.calendar.integer)
+        shared_legend(figure, share)
+        return figure
 
-        return plot_monitor(self)
+
+def monitor_page(monitor: Monitor) -> str:
+    """Returns the page as HTML: what has broken down, first in words."""
+    kind, sign = ("bad", "✗") if monitor.broken else ("good", "✓")
+    since = monitor.panel.calendar.text(monitor.since)
+    title = f"Monitor: {monitor.panel.name}"
+    what = "the model has broken down" if monitor.broken else "the model is as it was"
+    names = ["WQL", "MASE", "skill", *monitor.coverage_names]
+    rows = [
+        [escape(name), *(score_text(metric, scores[metric]) for metric in names)]
+        for name, scores in monitor.scores.items()
+    ]
+    items = "".join(f"<li>{escape(one.text)}</li>" for one in monitor.drifts)
+    found = "<p>Nothing in the new rows differs from those before.</p>"
+    if items:
+        found = f"<ul>{items}</ul>"
+    label = f"what the band held and the loss, by time; {monitor.sentence}"
+    return html_page(
+        title,
+        f"<header><h1>{escape(title)}</h1><p>forecasts after {escape(since)}, beside the truth</p></header>"
+        f'<section id="verdict" class="{kind}"><h2><span aria-hidden="true">{sign}</span> {what}</h2>'
+        f"<p>{escape(monitor.verdict_in_use)}.</p></section>"
+        f"<main><section><h2>By time</h2>{picture(monitor.plot(), label)}</section>"
+        f"<section><h2>How the new rows differ</h2>{found}</section>"
+        f"<section><h2>Scores of the new rows</h2>"
+        f"{html_table(['model', *names], rows, 'Scores by model')}</section></main>",
+    )
 
 
-def _mean(values: Floats, cells: Floats, places: Sequence[int]) -> float:
-    """The mean of blocks by their cells; NaN of none."""
-    some, weights = values[list(places)], cells[list(places)]
-    known = np.isfinite(some) & (weights > 0)
-    return float(np.average(some[known], weights=weights[known])) if known.any() else np.nan
+def _measure(blocks: Blocks, name: str) -> Floats:
+    """[B] what is judged: the share inside with a minus, else logarithms, NaN of 0."""
+    values: Floats = getattr(blocks, name)
+    return -values if name == "inside" else np.log(np.where(values > 0, values, np.nan))
 
 
-def _log(values: Floats) -> Floats:
-    """Logarithms, NaN of 0."""
-    return np.log(np.where(values > 0, values, np.nan))
-
-
-def _far(new: Floats, usual: Floats, cells: Floats, places: Sequence[int]) -> bool:
-    """Whether the mean of blocks is above that of usual ones by more than one in two hundred is.
-
-    cells: [B] of the new blocks, as shares of those of a usual one.
-    """
+def _far(new: Blocks, usual: Blocks, name: str) -> bool:
+    """Whether the mean of a measure of blocks is above that of usual ones by more than one in two hundred is."""
     from scipy.stats import t  # half a second, for a monitor alone
 
-    x, usual = _mean(new, cells, places), usual[np.isfinite(usual)]
-    count = len(usual)
+    x, before = new.mean(_measure(new, name)), _measure(usual, name)
+    before = before[np.isfinite(before)]
+    count = len(before)
     if count < _FEWEST or not np.isfinite(x):
         return False
-    spread = max(float(usual.std(ddof=1)), _LEAST_SPREAD)
-    error = spread * (1 / cells[list(places)].sum() + 1 / count) ** 0.5
-    return bool((x - usual.mean()) / error > t.ppf(1 - _ALARMS, count - 1))
+    spread = max(float(before.std(ddof=1)), _LEAST_SPREAD)
+    cells = np.minimum(1.0, new.cells / np.median(usual.cells))
+    error = spread * (1 / cells.sum() + 1 / count) ** 0.5
+    return bool((x - before.mean()) / error > t.ppf(1 - _ALARMS, count - 1))
 
 
-def _blocks(forecasts: Sequence[Forecast], naive: Sequence[Forecast], since: int) -> Blocks:
+def _blocks(backtest: Backtest, since: int) -> Blocks:
     """Means over the cells of forecasts by the times they were made for, in horizons from a time on, or back."""
-    horizon, calendar = forecasts[0].time.shape[1], forecasts[0].panel.calendar
-    levels = forecasts[0].levels
-    middle = levels.index(0.5)
-    names = ("block", "inside", "distance", "loss", "naive", "missed", "size")
-    sums: dict[str, list[Array]] = {name: [] for name in names}
-    for one, beside in zip(forecasts, naive, strict=True):
-        actual = actual_of(one)
-        known = np.isfinite(actual) & np.isfinite(beside.median)
+    first = backtest.forecasts[0]
+    horizon, levels, calendar = first.time.shape[1], first.levels, first.panel.calendar
+    measured = []
+    for one, beside in zip(backtest.forecasts, backtest.beside, strict=True):
+        actual, naive = actual_of(one), beside[NAIVE]
+        known = np.isfinite(actual) & np.isfinite(naive.median)
         known &= np.isfinite(one.quantiles).all(axis=-1)
         time = np.broadcast_to(one.time[..., None], actual.shape)[known]
-        truth, quantiles = actual[known], one.quantiles[known]  # [n], [n, Q]
-        missed = truth - quantiles[:, middle]
-        end = np.where(missed < 0, quantiles[:, 0], quantiles[:, -1]) - quantiles[:, middle]
-        sums["block"].append((calendar.steps(since, time) - 1) // horizon)
-        sums["inside"].append((quantiles[:, 0] <= truth) & (truth <= quantiles[:, -1]))
-        sums["distance"].append(
-            np.minimum(np.abs(missed), _FARTHEST * np.abs(end)) / np.maximum(np.abs(end), 1e-300)
+        truth, quantiles, median = (
+            actual[known],
+            one.quantiles[known],
+            one.median[known],
+        )  # [n], [n, Q], [n]
+        low, high = quantiles[:, 0], quantiles[:, -1]
+        missed = truth - median
+        end = np.abs(np.where(missed < 0, low, high) - median)
+        columns = (
+            (calendar.steps(since, time) - 1) // horizon,
+            (low <= truth) & (truth <= high),
+            np.minimum(np.abs(missed), _FARTHEST * end) / np.maximum(end, 1e-300),
+            pinball(truth, quantiles, levels).sum(axis=1),
+            pinball(truth, naive.quantiles[known], levels).sum(axis=1),
+            -missed,
+            np.abs(truth),
         )
-        for name, own in (("loss", quantiles), ("naive", beside.quantiles[known])):
-            sums[name].append(pinball(truth, own, levels).sum(axis=1))
-        sums["missed"].append(-missed)
-        sums["size"].append(np.abs(truth))
-    parts = {name: np.concatenate(values) for name, values in sums.items()}
-    number, block = np.unique(parts.pop("block"), return_inverse=True)
+        measured.append(np.stack(columns))
+    number, *others = np.concatenate(measured, axis=1)
+    number, block = np.unique(number.astype(np.int64), return_inverse=True)
     cells = np.bincount(block).astype(np.float64)
-    total = {name: np.bincount(block, own) for name, own in parts.items()}
+    inside, distance, loss, naive_loss, bias, size = (np.bincount(block, own) for own in others)
+    time = np.asarray(calendar.shift(since, horizon * (number + 1)))
     with np.errstate(invalid="ignore", divide="ignore"):
-        return Blocks(
-            time=np.asarray(calendar.shift(since, horizon * (number + 1))),
-            cells=cells,
-            inside=total["inside"] / cells,
-            distance=total["distance"] / cells,
-            loss=total["loss"] / total["naive"],
-            bias=total["missed"] / total["size"],
-        )
+        return Blocks(time, cells, inside / cells, distance / cells, loss / naive_loss, bias / size)

@@ -24,7 +24,7 @@ from forecaster.evaluation.bootstrap import FEWEST_CUTOFFS, Skill
 from forecaster.evaluation.comparison import MODEL, NAIVE, compare
 from forecaster.evaluation.leaderboard import Leaderboard
 from forecaster.evaluation.metrics import describe
-from forecaster.evaluation.report_data import ReportContext, ReportData, number, percent
+from forecaster.evaluation.report_data import ReportContext, ReportData, number, percent, score_text
 from forecaster.forecast.card import attention_line, calibration_line, network_line
 from forecaster.forecast.plots import plot_curves
 from forecaster.forecast.writer import html_page, html_table
@@ -374,11 +374,11 @@ def _score_table(scores: Mapping[str, Mapping[str, float]], model_per_row: bool 
         cells = [escape(_column(name))]
         best = _best(name, {model: one.get(name, np.nan) for model, one in scores.items()})
         for model, one in scores.items():
-            text = _score(name, one.get(name, np.nan))
+            text = score_text(name, one.get(name, np.nan))
             text = f'<b class="best">★ {text}</b>' if model in best else text
             low, high = (one.get(f"{name}_{end}", np.nan) for end in ("low", "high"))
             if low < high:
-                text += f" <small>({_score(name, low)} to {_score(name, high)})</small>"
+                text += f" <small>({score_text(name, low)} to {score_text(name, high)})</small>"
             cells.append(text)
         rows.append(cells)
     meanings = "".join(
@@ -400,10 +400,6 @@ def _column(name: str) -> str:
     band, *ties = band.split("_")
     shown = [kind, band, "%", *ties] if kind in ("coverage", "width") and band else name.split("_")
     return " ".join(shown)
-
-
-def _score(name: str, value: float) -> str:
-    return percent(value) if name == "skill" or name.startswith("coverage") else number(value)
 
 
 def _best(name: str, values: Mapping[str, float]) -> set[str]:

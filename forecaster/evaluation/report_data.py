@@ -267,3 +267,8 @@ def percent(share: float, digits: int = 1) -> str:
     if not math.isfinite(share):
         return "–"
     return f"{100 * share:,.{digits}f}\N{NO-BREAK SPACE}%".replace("-", "−")
+
+
+def score_text(metric: str, value: float) -> str:
+    """A score of a metric: a share in percent, else a number."""
+    return percent(value) if metric == "skill" or metric.startswith("coverage") else number(value)

@@ -14,8 +14,7 @@ from forecaster.errors import ConfigError
 from forecaster.evaluation.backtest import Backtest, ForecastsByModel, other_forecast, run_backtest
 from forecaster.evaluation.comparison import MODEL, NO_FIT
 from forecaster.evaluation.drift import drifts
-from forecaster.evaluation.monitor import NEWEST, Blocks, Monitor
-from forecaster.evaluation.monitor_page import monitor_page
+from forecaster.evaluation.monitor import NEWEST, Blocks, Monitor, monitor_page
 from forecaster.evaluation.others import placed
 from forecaster.fitting.no_fit import baseline_models, defaults_of, unfitted
 from forecaster.fitting.update import check_dated
@@ -73,7 +72,8 @@ def run_monitor(
         return None
     with open_run(tracking, name or f"monitor {Path(panel.name).stem}", kind="monitor") as run:
         with console.stage("forecasting at earlier cutoffs"):
-            models = _models(artifact, panel.until(since))
+            seen, config = panel.until(since), defaults_of(artifact)
+            models = {MODEL: artifact, NO_FIT: unfitted(seen, config), **baseline_models(seen, config)}
             new = _scored(models, panel, cutoffs.tolist(), given)
             earlier = sorted(map(int, earlier_cutoffs(panel, since, artifact.horizon, _PAST)))
             past = _scored({MODEL: artifact}, panel, earlier, []) if earlier else None
@@ -108,12 +108,6 @@ def _check_given(given: Sequence[OtherForecasts], artifact: Artifact) -> None:
             )
 
 
-def _models(artifact: Artifact, seen: Panel) -> dict[str, Artifact]:
-    """The model, the same table without a fit, and baselines."""
-    config = defaults_of(artifact)
-    return {MODEL: artifact, NO_FIT: unfitted(seen, config), **baseline_models(seen, config)}
-
-
 def _scored(
     models: Mapping[str, Artifact],
     panel: Panel,
@@ -135,10 +129,9 @@ def _as_given(forecast: Forecast, given: Sequence[OtherForecasts]) -> Forecast:
     """The forecast as earlier tables have it, NaN where none has."""
     if not given:
         return forecast
-    tables = [placed(one, forecast, forecast.levels) for one in given]
-    quantiles = tables[0]
-    for other in tables[1:]:
-        quantiles = np.where(np.isnan(quantiles), other, quantiles)
+    quantiles = np.full_like(forecast.quantiles, np.nan)
+    for one in given:
+        quantiles = np.where(np.isnan(quantiles), placed(one, forecast, forecast.levels), quantiles)
     return replace(other_forecast(forecast, quantiles), source=None)
 
 
