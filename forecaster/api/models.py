@@ -14,14 +14,15 @@ from forecaster.api.requests import (
     other_forecasts,
     refuse,
     runs_on_device,
-    shell_command,
     total_request,
 )
 from forecaster.arguments import typed
 from forecaster.config import Config, TrackingConfig
 from forecaster.errors import ConfigError
 from forecaster.forecast.bands import check_levels
+from forecaster.forecast.model_folder import check_target
 from forecaster.options import DataOptions, Option, public
+from forecaster.panel.findings import check_paths
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -289,6 +290,7 @@ class Forecaster(Model["Ensemble"]):
         check_levels(levels, quantiles)
 
         from forecaster.forecast.forecast import none_forecast
+        from forecaster.forecast.predictor import Predictor
         from forecaster.forecast.task import WhatIfTask
         from forecaster.forecast.totals import PATHS
         from forecaster.forecast.window import resolve_window
@@ -300,7 +302,7 @@ class Forecaster(Model["Ensemble"]):
         )
         task = WhatIfTask(window, PATHS if samples is None else samples, found)
         panel, findings = task.audited(panel, self.artifact, only)
-        compared = task.predict(self.artifact)(panel)
+        compared = task.made(Predictor(self.artifact), panel)
         if error := none_forecast(panel, compared.lost, int(panel.present.sum())):
             raise error
         return replace(compared, findings=tuple(findings))
@@ -461,9 +463,6 @@ class Forecaster(Model["Ensemble"]):
         Example:
             >>> model = model.update("sales.csv")   # doctest: +SKIP
         """
-        from forecaster.forecast.model_folder import check_target
-        from forecaster.panel.findings import check_paths
-
         if out is not None:
             check_target(Path(out), overwrite)
         check_paths(data, future, covariates)
@@ -520,7 +519,6 @@ class Forecaster(Model["Ensemble"]):
             DataError: the table has too little history for so many windows.
         """
         from forecaster.forecast.model_folder import reading_with
-        from forecaster.forecast.source import Source
         from forecaster.runs.pipeline import BacktestOptions, run_backtest_pipeline
 
         tree = hierarchy_request(hierarchy, reconcile, only=only)
@@ -536,7 +534,7 @@ class Forecaster(Model["Ensemble"]):
             update_every=update_every,
         )
         tables = other_forecasts(others)
-        panel = Source(data, None, covariates, data_options).panel(self.artifact)
+        panel = self.open(data, None, covariates, **data_options)
         source = (data, reading_with(self.artifact.requested.data, data_options), covariates)
         more = {
             "covariates": covariates,
@@ -544,11 +542,9 @@ class Forecaster(Model["Ensemble"]):
             "hierarchy": hierarchy,
             "reconcile": reconcile,
         }
-        command = shell_command.get() or call_of(
-            "model.backtest", data, scoring, **more, **data_options
-        )
-        store, folder = self._store(tracking), None if keep is None else Path(keep)
-        how = (scoring, store, source, quiet, name, command, None, tables, tree, folder)
+        command = call_of("model.backtest", data, scoring, **more, **data_options)
+        store = self._store(tracking)
+        how = (scoring, store, source, quiet, name, command, None, tables, tree, keep)
         return run_backtest_pipeline(self.artifact, panel, *how)
 
     @public
@@ -612,9 +608,8 @@ class Forecaster(Model["Ensemble"]):
             >>> model.detect("sales.csv").write("anomalies.parquet")   # doctest: +SKIP
         """
         from forecaster.forecast.detect import detect
-        from forecaster.forecast.source import Source
 
-        panel = Source(data, None, covariates, data_options).panel(self.artifact)
+        panel = self.open(data, None, covariates, **data_options)
         return detect(self.artifact, panel.only(only), level, progress)
 
     @public

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,20 +18,15 @@ from forecaster.arguments import typed
 from forecaster.evaluation.class_scores import CLASS_METRICS, class_scores, confusion, reliability
 from forecaster.evaluation.comparison import MODEL
 from forecaster.evaluation.metrics import Scores
-from forecaster.forecast.class_plots import plot_scores
-from forecaster.forecast.classification import Classification
+from forecaster.forecast.classification import Classification, plot_scores
 from forecaster.forecast.plots import figure_svg
 from forecaster.forecast.result import Result
 from forecaster.forecast.writer import html_page, html_table, write_page
+from forecaster.lazy import AnyFrame, Figure
 from forecaster.panel.arrays import Bools, Ints
 from forecaster.panel.findings import Finding, listing
 from forecaster.panel.frames import PolarsFrame, frame_of, to_kind
 from forecaster.panel.panel import Panel
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from forecaster.panel.frames import AnyFrame
 
 _SHOWN = 12
 """Classes up to which the confusion is printed."""

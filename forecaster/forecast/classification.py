@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,14 +21,15 @@ from torch import Tensor
 
 from forecaster.arguments import SeriesName, typed
 from forecaster.errors import DataError, number_of
+from forecaster.forecast import plots
 from forecaster.forecast.artifact import Artifact
-from forecaster.forecast.plots import figure_svg
 from forecaster.forecast.result import Result
 from forecaster.forecast.runner import Progress, Runner, batch_size
-from forecaster.forecast.task import BatchCounts
+from forecaster.forecast.task import BatchCounts, Task
 from forecaster.forecast.writer import html_page, write_drawing
+from forecaster.lazy import Axes, Figure
 from forecaster.model.class_network import ClassEnsemble
-from forecaster.panel.arrays import Bools, Floats, Ints
+from forecaster.panel.arrays import Array, Bools, Floats, Ints
 from forecaster.panel.audit import audit_panel
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import PolarsFrame
@@ -36,12 +37,12 @@ from forecaster.panel.panel import Only, Panel
 from forecaster.windows.batch import Inputs
 from forecaster.windows.store import WindowStore
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 ClassArtifact = Artifact[ClassEnsemble]
 Compute = Callable[[Inputs], Tensor]
 OK, NO_VALUE = "ok", "no value observed"
+_CHANNELS = 6  # drawn of a series
+_CELLS = 15  # classes up to which a confusion has its counts written in
+_LETTERS = 14  # of a class beside the confusion
 _HIDDEN = 10
 """Stretches of a window that are hidden one by one to see what mattered."""
 
@@ -107,9 +108,27 @@ class Classification(Result):
 
     def plot(self) -> Figure:
         """Returns a figure of the first few series, with their classes or the class of each step."""
-        from forecaster.forecast.class_plots import plot_classes
-
-        return plot_classes(self)
+        panel = self.panel
+        some = panel.numbers()[: plots.PANELS].tolist()
+        figure, axes = plots.panel_grid(len(some))
+        code, classes = self.code, self.classes
+        count = np.bincount(code[code >= 0], minlength=len(classes))
+        usual = [(int(k), classes[k]) for k in np.argsort(-count, kind="stable")]
+        for axis, number in zip(axes, some, strict=False):
+            shown = plots.last_steps(panel, number)
+            time = _draw_values(axis, panel, shown)
+            title = panel.series_names[number]
+            if self.per_step:
+                _draw_classes(axis, time, code[shown], usual)
+            else:
+                best = np.nan_to_num(self.probabilities[number]).max()
+                title += (
+                    f": {classes[code[number]]} ({100 * best:.0f} %)" if code[number] >= 0 else ": none"
+                )
+            axis.set_title(title, fontsize=10, loc="left")
+        if self.per_step:
+            plots.shared_legend(figure, axes[0])
+        return figure
 
 
 def predictions_line(n_series: int, count: int, words: str, lost: tuple[int, str]) -> str:
@@ -125,14 +144,10 @@ def words_of(classes: Sequence[str], code: Ints, dtype: str) -> list[Any]:
     if dtype.startswith("Float"):
         values = [float(word) for word in classes]
     elif dtype.startswith(("Int", "UInt")):
-        values = [int(word) if _is_whole(word) else None for word in classes]
+        values = [int(word) if word.removeprefix("-").isdecimal() else None for word in classes]
     elif dtype == "Boolean":
         values = [word == "true" for word in classes]
     return [None if one < 0 else values[one] for one in code.tolist()]
-
-
-def _is_whole(word: str) -> bool:
-    return word.removeprefix("-").isdecimal()
 
 
 def series_hashes(panel: Panel) -> Ints:
@@ -156,7 +171,7 @@ def _hash(content: bytes) -> int:
     return int.from_bytes(hashlib.sha256(content).digest()[:8], "little", signed=True)
 
 
-class ClassTask:
+class ClassTask(Task):
     """Classes, as the task of a batch prediction."""
 
     def audited(self, panel: Panel, artifact: ClassArtifact, only: Only) -> tuple[Panel, list[Finding]]:
@@ -176,9 +191,6 @@ class ClassTask:
 
     def none_predicted(self, panel: Panel, totals: BatchCounts) -> None:
         """Returns no error: a table without values has no classes, and says so in `status`."""
-
-    def indivisible(self, panel: Panel) -> str:
-        return ""
 
 
 class ClassPredictor:
@@ -336,15 +348,28 @@ class ClassExplanation(Result):
         write_drawing(Path(path), self.plot, self._page)
 
     def _page(self) -> str:
-        picture = figure_svg(self.plot(), "the series, and what each step adds to its class")
+        picture = plots.figure_svg(self.plot(), "the series, and what each step adds to its class")
         return html_page("Class", f"<h1>{escape(self.label)}</h1><p>{escape(self.report)}</p>{picture}")
 
     def plot(self) -> Figure:
         """Returns a figure of the series and of the effect of its steps."""
-        from forecaster.forecast.class_plots import plot_importance
-
         title = f"{self.panel.series_names[self.series]}: {self.label} ({100 * self.probability:.0f} %)"
-        return plot_importance(self.panel, self.series, self.effect, title)
+        panel = self.panel
+        figure, (upper, lower) = plots.panel_grid(2, columns=1)
+        end = int(panel.indptr[self.series + 1])
+        time = _draw_values(upper, panel, slice(end - len(self.effect), end))
+        upper.set_title(title, fontsize=10, loc="left")
+        lower.bar(
+            range(len(self.effect)) if panel.calendar.integer else time,
+            self.effect,
+            width=1.0,
+            color=plots.BAND,
+        )
+        if panel.calendar.integer:
+            lower.set_xticks([])
+        lower.set_title("log-probability of the class lost per hidden step", fontsize=10, loc="left")
+        plots.tidy(lower)
+        return figure
 
 
 def explain_class(artifact: ClassArtifact, panel: Panel, only: SeriesName | None) -> ClassExplanation:
@@ -360,3 +385,58 @@ def explain_class(artifact: ClassArtifact, panel: Panel, only: SeriesName | None
     best = int(probabilities.argmax())
     word = artifact.classes[best]
     return ClassExplanation(panel, series, word, float(probabilities[best]), effect[~np.isnan(effect)])
+
+
+def plot_scores(classes: Sequence[str], counts: Ints, bins: tuple[Array, ...]) -> Figure:
+    """Returns the confusion of classes, and how often predictions are right at each probability.
+
+    Args:
+        classes: [G] in words.
+        counts: [G + 1, G] of `class_scores.confusion`.
+        bins: of `class_scores.reliability`.
+    """
+    figure, (left, right) = plots.panel_grid(2)
+    figure.set_size_inches(figure.get_figwidth(), 4.2)
+    figure.subplots_adjust(left=0.11, top=0.91, bottom=0.14)
+    shown = counts if counts[0].any() else counts[1:]
+    names = (["other"] if counts[0].any() else []) + [*classes]
+    shares = shown / np.maximum(shown.sum(axis=1, keepdims=True), 1)
+    left.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    if len(classes) <= _CELLS:
+        for row, column in np.ndindex(*shown.shape):
+            dark = shares[row, column] > 0.5
+            text = f"{shown[row, column]:,}"
+            left.text(column, row, text, ha="center", va="center", fontsize=8,
+                      color="white" if dark else plots.VALUES)  # fmt: skip
+    left.set_title("true class (rows), predicted class (columns)", fontsize=10, loc="left")
+    plots.tidy(left)
+    left.grid(visible=False)
+    left.set_xticks(range(len(classes)), [word[:_LETTERS] for word in classes])
+    left.set_yticks(range(len(names)), [word[:_LETTERS] for word in names])
+    share, mean, count = bins
+    some = count > 0
+    right.plot([0, 1], [0, 1], color=plots.VALUES, linewidth=0.8, linestyle="--")
+    right.plot(mean[some], share[some], color=plots.BAND, marker="o", markersize=4, linewidth=1.4)
+    right.set_xlabel("probability of the predicted class", fontsize=9)
+    right.set_title("share of predictions that are right", fontsize=10, loc="left")
+    plots.tidy(right)
+    return figure
+
+
+def _draw_values(axis: Axes, panel: Panel, rows: slice) -> Array:
+    time = plots.axis_times(panel, panel.time[rows])
+    colors = (plots.VALUES, plots.BAND, plots.TRUTH, "#6b8e4e", "#8a5fa8", "#b08d3c")
+    for channel, color in zip(range(panel.n_channels), colors[:_CHANNELS], strict=False):
+        axis.plot(time, panel.values[rows, channel], color=color, linewidth=1.0)
+    plots.tidy(axis, dates=not panel.calendar.integer)
+    return time
+
+
+def _draw_classes(axis: Axes, time: Array, code: Ints, classes: Sequence[tuple[int, str]]) -> None:
+    """Draws a dot per step, at the foot of the axis, in the colour of its class; the first is light."""
+    colors = ("#c9ccd1", plots.TRUTH, "#6b8e4e", "#8a5fa8", "#d1a62c", "#a33b57")
+    foot = axis.get_ylim()[0]
+    for place, (number, word) in enumerate(classes):
+        at = np.flatnonzero(code == number)
+        color = colors[1 + (place - 1) % (len(colors) - 1)] if place else colors[0]
+        axis.scatter(time[at], [foot] * len(at), color=color, s=12, marker="s", label=word)

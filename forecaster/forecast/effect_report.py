@@ -8,14 +8,17 @@ from __future__ import annotations
 from calendar import day_abbr, day_name, month_name
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from math import floor, log10
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from forecaster.errors import number_of
+from forecaster.forecast.plots import BAND, TITLE, VALUES, WIDTH, tidy
 from forecaster.forecast.result import Result
+from forecaster.lazy import Axes, Figure, FigureBase
 from forecaster.panel.arrays import Bools, Floats
 from forecaster.panel.calendar import DAY
 from forecaster.panel.frames import PolarsFrame
@@ -23,15 +26,13 @@ from forecaster.panel.panel import Panel
 from forecaster.windows.effect_columns import REACH, Dates, Term
 from forecaster.windows.effects import LARGEST, Effects
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-else:
-    from forecaster.lazy import Figure
-
 Kind = Literal["covariate", "words", "calendar"]
 _DEVIATIONS = 1.6449  # of a normal distribution, that hold 90 %
 _MOST_NAMED = 7  # levels of a term in the report, else the highest and the lowest
 _POINTS = 100  # of a curve
+_MOST_TICKS = 5
+_MOST_BARS = 12  # levels, else a curve
+_COLUMNS, _HEIGHT = 3, 2.1  # panels beside each other, inches of one
 _YEARS = {"year", "weeks of the year"}  # terms of waves
 _YEAR = np.arange("2023-01-01", "2024-01-01", dtype="M8[D]")  # without 29 February
 _SWITCHES = {("0", "1"), ("false", "true"), ("no", "yes")}
@@ -119,9 +120,52 @@ class EffectReport(Result):
 
     def plot(self) -> Figure:
         """Returns a figure with a panel per covariate and part of the calendar."""
-        from forecaster.forecast.effect_plots import plot_effects
+        from forecaster.forecast.plain_figure import PlainFigure
 
-        return plot_effects(self)
+        figure = PlainFigure(figsize=(WIDTH, self.height), dpi=110, layout="constrained")
+        self.draw(figure)
+        return figure
+
+    @property
+    def height(self) -> float:
+        """Inches that the drawing needs."""
+        return _HEIGHT * max(1, -(-len(self._panels) // _COLUMNS)) + 0.3
+
+    def draw(self, figure: FigureBase) -> None:
+        """Draws a panel per covariate and part of the calendar; covariates of two values share one."""
+        unit = "%" if self.unit == "%" else f"units of {self.unit}"
+        figure.suptitle(f"Effects in {unit}, intervals of 90 %", fontsize=10, x=0.01, ha="left")
+        panels = self._panels
+        rows = max(1, -(-len(panels) // _COLUMNS))
+        axes = figure.subplots(rows, _COLUMNS, squeeze=False).ravel()
+        for axis in axes[len(panels) :]:
+            axis.set_visible(False)
+        for axis, (name, along, effect) in zip(axes, panels, strict=False):
+            tidy(axis)
+            axis.set_title(name, **TITLE)
+            if isinstance(along, list) and len(along) <= _MOST_BARS:
+                _draw_bars(axis, along, effect)
+            else:
+                _draw_curve(axis, along, effect)
+
+    @cached_property
+    def _panels(self) -> list[tuple[str, list[str] | Floats, Floats]]:
+        """Titles, levels or values of a number, and effects [n, 3] of panels."""
+        found: list[tuple[str, list[str] | Floats, Floats]] = []
+        covariates = [term for term in self.terms if term.kind == "covariate"]
+        switches = [
+            pair
+            for term in covariates
+            for pair in term.named(_MOST_BARS)
+            if not pair[0].startswith(f"{term.name}, each unit")
+        ]
+        if switches:
+            names, effects = zip(*switches[:_MOST_BARS], strict=True)
+            found.append(("known covariates", [*names], np.array(effects)))
+        curves = (term for term in covariates if len(np.unique(term.x)) > 1)
+        found += [(term.name, term.x, term.curve) for term in curves]
+        others = [term for term in self.terms if term.kind != "covariate" and term.certain]
+        return found + [(term.name, term.levels, term.effect) for term in others]
 
     def _line(self, term: TermEffect) -> str:
         named = term.named(_MOST_NAMED)
@@ -316,3 +360,24 @@ _LEVELS: dict[str, Callable[[int, int], str]] = {
     "working days": lambda *_: "each more",
 }
 """Names of the levels of parts of the calendar, by number and count; of others the number alone."""
+
+
+def _draw_bars(axis: Axes, names: list[str], effect: Floats) -> None:
+    """Draws a bar per level, the first on top."""
+    places = np.arange(len(names))
+    axis.barh(places, effect[:, 0], 0.6, color=BAND, alpha=0.6)
+    axis.hlines(places, effect[:, 1], effect[:, 2], color=VALUES, linewidth=1.4)
+    axis.axvline(0.0, color=VALUES, linewidth=0.6)
+    axis.set_yticks(places, names, fontsize=7)
+    axis.set_ylim(max(len(names), 3) - 0.4, -0.6)  # no bar is as high as the panel
+
+
+def _draw_curve(axis: Axes, along: list[str] | Floats, effect: Floats) -> None:
+    x = np.arange(len(along)) if isinstance(along, list) else along
+    axis.fill_between(x, effect[:, 1], effect[:, 2], color=BAND, alpha=0.2, linewidth=0)
+    axis.plot(x, effect[:, 0], color=BAND, linewidth=1.4)
+    axis.axhline(0.0, color=VALUES, linewidth=0.6)
+    axis.margins(x=0)
+    if isinstance(along, list):
+        ticks = np.linspace(0, len(along) - 1, _MOST_TICKS).round().astype(int)
+        axis.set_xticks(ticks, [along[place] for place in ticks], fontsize=7)

@@ -1,4 +1,4 @@
-"""Attention over experts behind one forecast: their weights at each lead, and which evidence moved them.
+"""Attention over experts behind one forecast: weights at each lead, which evidence moved them, and a drawing.
 
 Of an ensemble, everything is the mean of the members by their weights.
 
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from textwrap import fill
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,7 +19,9 @@ from torch import Tensor
 from forecaster.config import Expert
 from forecaster.errors import number_of
 from forecaster.forecast.forecast import Forecast
+from forecaster.forecast.plots import TITLE, VALUES, tidy
 from forecaster.forecast.result import Result
+from forecaster.lazy import Axes, FigureBase
 from forecaster.model.ablation import (
     BIAS,
     ERRORS,
@@ -64,6 +67,19 @@ PLAIN: dict[Expert, str] = {
 }
 """Each expert in words of a planner."""
 _NAMED = 3  # of the experts, in a line
+_LEAST = 0.03
+"""Mean weight of an expert with a row of its own."""
+_COLORS = (  # distinct without red and green: Paul Tol's "muted", dark beside light
+    "#332288", "#88ccee", "#117733", "#ddcc77", "#cc6677",
+    "#44aa99", "#882255", "#aa4499", "#999933", "#661100",
+)  # fmt: skip
+_OTHERS = "#d0d4d8"
+_LINE, _HEADER = 0.22, 1.5  # inches of a row of the table, and of what is above and below
+_WRAPPED = 165  # characters of the sentence in a line
+_HEADS = ("error at\nearlier cutoffs", "weight by\nerrors alone", "mean\nweight")
+_GROUP_HEADS = ("errors", "bias", "forecasts", "recent\nsteps", "season,\nlength")
+_COLUMNS = (0.45, 0.55, 0.62)  # right ends of the numbers, shares of the table's width
+_GROUPS = (0.65, 1.0)  # from where to where the groups of evidence are
 _WORDS = {
     ERRORS: "the errors of all experts at earlier cutoffs",
     BIAS: "the bias of the experts at earlier cutoffs",
@@ -172,6 +188,32 @@ class ExpertWeights(Result):
         ends = [f"{end:+.3g}" for end in (self.correction.min(), self.correction.max())]
         added = " to ".join(dict.fromkeys(ends)).replace("-", "\N{MINUS SIGN}")
         return f" Attention adds {added} to the mean."
+
+    @property
+    def shown(self) -> list[int]:
+        """Numbers of the experts with a row of their own in the drawing, the largest first."""
+        return [n for n in self.order if self.mean[n] >= _LEAST][: len(_COLORS)]
+
+    @property
+    def height(self) -> float:
+        """Inches that the drawing needs."""
+        return max(2.9, _HEADER + 0.6 + _LINE * (2 + len(self.shown)))
+
+    def draw(self, figure: FigureBase, lead_name: Callable[[Axes], object]) -> None:
+        """Draws weights over leads, beside a table that is their legend; `lead_name` puts names under an axis.
+
+        The table says of each expert its error at earlier cutoffs, the weight by that alone, the weight, and what
+        each group of evidence adds to it. Experts of less than 3 % are joined.
+        """
+        shown = self.shown
+        rest = [n for n in range(len(self.names)) if n not in shown]
+        colors = [*_COLORS[: len(shown)], _OTHERS]
+        figure.suptitle(fill(self.report, _WRAPPED), fontsize=9, x=0.01, ha="left")
+        area, table = figure.subplots(1, 2, width_ratios=(1, 2.5))
+        weights = [*self.weights.T[shown], self.weights.T[rest].sum(axis=0)]
+        _draw_area(area, np.array(weights), colors)
+        lead_name(area)
+        _draw_table(table, self, shown, rest, colors)
 
 
 def expert_weights(
@@ -295,3 +337,63 @@ def _network_weight(network: Network, inputs: Inputs, channel: int) -> float:
     if network.brief(inputs)[0, channel]:
         return 0.0
     return float(network.network_weight[inputs.channel[0, channel]])
+
+
+def _draw_area(axis: Axes, weights: Floats, colors: list[str]) -> None:
+    """Stacks weights [E, H] as steps, so that a single lead has a width; the largest on top."""
+    edges = np.arange(weights.shape[1] + 1) + 0.5
+    stacked = np.concatenate([weights, weights[:, -1:]], axis=1)[::-1]
+    axis.stackplot(edges, 100 * stacked, colors=colors[::-1], step="post", linewidth=0)
+    tidy(axis)
+    axis.set_xlim(edges[0], edges[-1])
+    axis.set_ylim(0, 100)
+    axis.set_title("weights of the experts at each lead, %", **TITLE)
+
+
+def _draw_table(
+    axis: Axes, experts: ExpertWeights, shown: list[int], rest: list[int], colors: list[str]
+) -> None:
+    """Writes a row an expert, and one of the others."""
+    lines = [[n] for n in shown] + ([rest] if rest else [])
+    mean = experts.mean
+    added = np.array([mean - without for without in experts.without.values()])  # [G, E]
+    points = 100 * np.array([added[:, line].sum(axis=1) for line in lines])  # [line, G]
+    edges = np.linspace(*_GROUPS, len(points[0]) + 1)
+    # At least ten points: a change of one is no strong colour.
+    most = max(10.0, np.abs(points).max())
+    rows = np.arange(len(lines) + 1)
+    axis.pcolormesh(edges, rows, points, cmap="RdBu", vmin=-2 * most, vmax=2 * most)
+    axis.set_xlim(0, 1)
+    axis.set_ylim(len(lines), -2)
+    axis.axis("off")
+    middles = (edges[1:] + edges[:-1]) / 2
+
+    def write(x: float, y: float, text: str, side: str = "left", **style: Any) -> None:
+        axis.text(x, y, text, ha=side, fontsize=8, **{"va": "center", "color": VALUES} | style)
+
+    for place, head in zip(_COLUMNS, _HEADS, strict=True):
+        write(place, -0.2, head, "right", va="bottom")
+    for place, head in zip(middles, _GROUP_HEADS, strict=True):
+        write(place, -0.2, head, "center", va="bottom")
+    write(edges[0], -1.9, "what evidence adds to the weight, points")
+    for row, line in enumerate(lines):
+        middle = row + 0.5
+        alone = line != rest
+        first, wrong = experts.names[line[0]], experts.error[line[0]]
+        name = f"{first}: {PLAIN[first]}" if alone else f"{len(rest)} others"
+        error = f"{wrong:.4g}" if alone and not np.isnan(wrong) else "–"
+        numbers = (error, _percent(experts.before[line].sum()), _percent(mean[line].sum()))
+        write(0.0, middle, "■", color=colors[row] if alone else _OTHERS)
+        write(0.03, middle, name)
+        for place, number in zip(_COLUMNS, numbers, strict=True):
+            write(place, middle, number, "right")
+        for place, change in zip(middles, points[row], strict=True):
+            write(place, middle, _points(change), "center")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _points(change: float) -> str:
+    return f"{change:+.0f}".replace("-", "\N{MINUS SIGN}") if abs(change) >= 0.5 else "0"

@@ -13,17 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from forecaster.forecast.effect_plots import draw_effects, effects_height
-from forecaster.forecast.expert_plots import draw_experts, height
 from forecaster.forecast.explain import AttentionMap, Explanation, Importance
 from forecaster.forecast.plots import BAND, TITLE, TRUTH, VALUES, WIDTH, draw_band, figure_svg, tidy
 from forecaster.forecast.writer import html_page
+from forecaster.lazy import Axes, Figure, FigureBase
 from forecaster.panel.arrays import Floats
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, FigureBase
-
     from forecaster.forecast.forecast import Forecast
 
 _MAP, _COLUMNS = 2.4, 5  # inches to a side, maps beside each other
@@ -80,8 +76,8 @@ def plot_explanation(explanation: Explanation) -> Figure:
     experts = explanation.experts
     effects = explanation.effects
     heights = [over_time]
-    heights += [effects_height(effects)] if effects.terms else []
-    heights += [] if experts is None else [height(experts)]
+    heights += [effects.height] if effects.terms else []
+    heights += [] if experts is None else [experts.height]
     heights += [0.7 + 0.24 * len(covariates)] if covariates else []
     heights += [_MAP * -(-len(one.heads) // _COLUMNS) + 0.3 for one in explanation.maps]
     figure = PlainFigure(figsize=(WIDTH, sum(heights)), dpi=110, layout="constrained")
@@ -91,9 +87,9 @@ def plot_explanation(explanation: Explanation) -> Figure:
     whole.suptitle(f"Explanation of the forecast of {explanation.title}", fontsize=13)
     _draw_time(whole, explanation)
     if effects.terms:
-        draw_effects(next(rows), effects)
+        effects.draw(next(rows))
     if experts is not None:
-        draw_experts(next(rows), experts, lambda axis: _name_leads(axis, explanation))
+        experts.draw(next(rows), lambda axis: _name_leads(axis, explanation))
     if covariates:
         _draw_bars(next(rows).subplots(), covariates)
     for below, one in zip(rows, explanation.maps, strict=True):

@@ -8,7 +8,7 @@ import numpy as np
 
 from forecaster.errors import DataError, number_of
 from forecaster.forecast.artifact import Artifact
-from forecaster.forecast.runner import BLOCK
+from forecaster.forecast.runner import blocks_of
 from forecaster.forecast.window import ForecastWindow, locate_leads, unknown_cells
 from forecaster.panel.audit import check_panel
 from forecaster.panel.findings import Finding, listing, refuse_errors, worst_first
@@ -92,8 +92,7 @@ def _check_known(panel: Panel, artifact: Artifact, window: ForecastWindow) -> li
     extended = np.zeros(len(names), np.bool_)  # columns whose last value stands for steps after it
     patch, horizon = model.decoder_patch, window.horizon
     read = artifact.horizon if model.decoder_mask == "full" else -(-horizon // patch) * patch
-    for start in range(0, panel.n_series if names else 0, BLOCK):
-        part = panel.between(start, min(start + BLOCK, panel.n_series))
+    for part in blocks_of(panel) if names else ():
         leads = locate_leads(part, artifact, window)
         chosen = leads.chosen
         empty = unknown_cells(leads.panel, leads.rows[chosen, :read])  # [series, H, known]

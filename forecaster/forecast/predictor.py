@@ -21,7 +21,7 @@ from forecaster.forecast.bands import UNSCALED, Columns, further_levels, is_far
 from forecaster.forecast.forecast import COLD, Forecast, joined, none_forecast
 from forecaster.forecast.future import audited
 from forecaster.forecast.paths import PathSource, path_keys
-from forecaster.forecast.runner import BLOCK, Progress, Runner, batch_size
+from forecaster.forecast.runner import Progress, Runner, batch_size, blocks_of
 from forecaster.forecast.window import ForecastWindow, Leads, locate_leads, resolve_window
 from forecaster.model.sampling import NUM_SAMPLES, Prediction
 from forecaster.model.scaling import Scale
@@ -68,12 +68,12 @@ class Predictor:
 
     def whole(self, panel: Panel, window: ForecastWindow, progress: Progress | None = None) -> Forecast:
         """Returns the forecast of any number of series, block by block."""
-        forecasts, total = [], panel.n_series
-        for start in range(0, total, BLOCK):
-            stop = min(start + BLOCK, total)
-            forecasts.append(self.forecast(panel.between(start, stop), window))
+        forecasts, done = [], 0
+        for part in blocks_of(panel):
+            forecasts.append(self.forecast(part, window))
+            done += part.n_series
             if progress is not None:
-                progress(stop, total)
+                progress(done, panel.n_series)
         return joined(panel, forecasts)
 
     def forecast(self, panel: Panel, window: ForecastWindow) -> Forecast:

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 from forecaster.forecast.artifact import Artifact, Kind
 from forecaster.model.hardware import cores, device, run_parallel
 from forecaster.panel.arrays import Ints
+from forecaster.panel.panel import Panel
 from forecaster.windows.batch import Inputs
 from forecaster.windows.store import WindowStore
 
@@ -25,6 +26,12 @@ _CELLS = 1 << 18  # cells of a batch: long contexts go in smaller batches
 
 Progress = Callable[[int, int], None]
 """Called with (series done, series in all)."""
+
+
+def blocks_of(panel: Panel) -> Iterator[Panel]:
+    """Yields neighbouring series of a panel, as many at a time as are forecast together."""
+    for start in range(0, panel.n_series, BLOCK):
+        yield panel.between(start, min(start + BLOCK, panel.n_series))
 
 
 def batch_size(cells: int, channels: int = 1) -> int:

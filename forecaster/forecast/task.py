@@ -13,7 +13,7 @@ from forecaster.forecast.forecast import none_forecast, outcome
 from forecaster.forecast.future import audited
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.result import Predicted
-from forecaster.forecast.runner import BLOCK
+from forecaster.forecast.runner import blocks_of
 from forecaster.forecast.totals import TotalRequest, totals_of
 from forecaster.forecast.what_if import WhatIf, check_names, compared
 from forecaster.forecast.window import ForecastWindow, check_samples
@@ -56,10 +56,11 @@ class Task(Protocol):
 
     def indivisible(self, panel: Panel) -> str:
         """Returns why blocks of series cannot be predicted apart; else nothing."""
+        return ""
 
 
 @dataclass(frozen=True)
-class ForecastTask:
+class ForecastTask(Task):
     """Forecasts of a window."""
 
     window: ForecastWindow
@@ -70,7 +71,11 @@ class ForecastTask:
     def predict(
         self, artifact: Artifact, device: str | None = None, lanes: int | None = None
     ) -> Callable[[Panel], Predicted]:
-        return partial(Predictor(artifact, device, lanes).forecast, window=self.window)
+        return partial(self.made, Predictor(artifact, device, lanes))
+
+    def made(self, predictor: Predictor, panel: Panel) -> Predicted:
+        """Returns what is predicted of the series of a panel."""
+        return predictor.forecast(panel, self.window)
 
     def terms(self, panel: Panel) -> dict[str, Any]:
         window = self.window
@@ -88,9 +93,6 @@ class ForecastTask:
         cutoffs = self.window.cutoffs(panel)
         return outcome(panel, cutoffs, totals.series, rows, totals.lost, findings)
 
-    def indivisible(self, panel: Panel) -> str:
-        return ""
-
     def none_predicted(self, panel: Panel, totals: BatchCounts) -> DataError | None:
         leads = self.window.horizon * (self.window.num_samples or 1)
         return none_forecast(panel, totals.lost, totals.rows // leads)
@@ -105,11 +107,16 @@ class PathTask(ForecastTask):
 
     def audited(self, panel: Panel, artifact: Artifact, only: Only) -> tuple[Panel, list[Finding]]:
         check_samples(self.samples)
-        return super().audited(panel, artifact, only)
+        panel, findings = super().audited(panel, artifact, only)
+        self.check(panel, findings)
+        return panel, findings
 
-    def drawn_window(self, artifact: Artifact) -> ForecastWindow:
+    def check(self, panel: Panel, findings: Sequence[Finding]) -> None:
+        """Refuses a table, of which an audit has findings, that does not suit what is made."""
+
+    def drawn_window(self, predictor: Predictor) -> ForecastWindow:
         """Returns the window; an autoregressive decoder draws with the forecast, not after."""
-        if artifact.plan.model.decoder != "autoregressive":
+        if predictor.artifact.plan.model.decoder != "autoregressive":
             return self.window
         return replace(self.window, num_samples=self.samples)
 
@@ -126,23 +133,13 @@ class TotalTask(PathTask):
 
     request: TotalRequest
 
-    def audited(self, panel: Panel, artifact: Artifact, only: Only) -> tuple[Panel, list[Finding]]:
-        panel, findings = super().audited(panel, artifact, only)
+    def check(self, panel: Panel, findings: Sequence[Finding]) -> None:
         self.request.check(panel, findings)
-        return panel, findings
 
-    def predict(
-        self, artifact: Artifact, device: str | None = None, lanes: int | None = None
-    ) -> Callable[[Panel], Predicted]:
-        predictor, window = Predictor(artifact, device, lanes), self.drawn_window(artifact)
-
-        def total(panel: Panel) -> Predicted:
-            starts = range(0, panel.n_series, BLOCK)
-            parts = (panel.between(start, min(start + BLOCK, panel.n_series)) for start in starts)
-            forecasts = (predictor.forecast(part, window) for part in parts)
-            return totals_of(panel, forecasts, self.request, self.samples, window.seed)
-
-        return total
+    def made(self, predictor: Predictor, panel: Panel) -> Predicted:
+        window = self.drawn_window(predictor)
+        forecasts = (predictor.forecast(part, window) for part in blocks_of(panel))
+        return totals_of(panel, forecasts, self.request, self.samples, window.seed)
 
     def terms(self, panel: Panel) -> dict[str, Any]:
         return super().terms(panel) | asdict(self.request)
@@ -163,26 +160,20 @@ class WhatIfTask(PathTask):
     def audited(self, panel: Panel, artifact: Artifact, only: Only) -> tuple[Panel, list[Finding]]:
         for change in self.changes:
             change.check(panel.schema)
-        panel, findings = super().audited(panel, artifact, only)
+        return super().audited(panel, artifact, only)
+
+    def check(self, panel: Panel, findings: Sequence[Finding]) -> None:
         check_names(panel, self.request, findings)
-        return panel, findings
 
-    def predict(
-        self, artifact: Artifact, device: str | None = None, lanes: int | None = None
-    ) -> Callable[[Panel], WhatIf[Any]]:
-        predictor, window = Predictor(artifact, device, lanes), self.drawn_window(artifact)
-
-        def compare(panel: Panel) -> WhatIf[Any]:
-            base, changed = (
-                predictor.whole(panel, replace(window, changes=changes))
-                for changes in ((), self.changes)
-            )
-            found = compared(base, changed, self.changes, self.samples, window.seed)
-            if (request := self.request) is None:
-                return found
-            return found.total(request.period, request.by, partial=request.partial)
-
-        return compare
+    def made(self, predictor: Predictor, panel: Panel) -> WhatIf[Any]:
+        window = self.drawn_window(predictor)
+        base, changed = (
+            predictor.whole(panel, replace(window, changes=changes)) for changes in ((), self.changes)
+        )
+        found = compared(base, changed, self.changes, self.samples, window.seed)
+        if (request := self.request) is None:
+            return found
+        return found.total(request.period, request.by, partial=request.partial)
 
     def terms(self, panel: Panel) -> dict[str, Any]:
         asked = {} if self.request is None else asdict(self.request)
@@ -199,24 +190,16 @@ class HierarchyTask(PathTask):
 
     request: HierarchyRequest
 
-    def audited(self, panel: Panel, artifact: Artifact, only: Only) -> tuple[Panel, list[Finding]]:
-        panel, findings = super().audited(panel, artifact, only)
+    def check(self, panel: Panel, findings: Sequence[Finding]) -> None:
         self.request.check(panel, findings, self.window.cutoffs(panel))
-        return panel, findings
 
-    def predict(
-        self, artifact: Artifact, device: str | None = None, lanes: int | None = None
-    ) -> Callable[[Panel], Predicted]:
+    def made(self, predictor: Predictor, panel: Panel) -> Predicted:
         from forecaster.forecast.hierarchy import hierarchy_of  # it loads scipy's sparse matrices
 
-        predictor, window = Predictor(artifact, device, lanes), self.drawn_window(artifact)
-
-        def reconcile(panel: Panel) -> Predicted:
-            forecast = predictor.whole(panel, window)
-            found = hierarchy_of(forecast, self.request, self.samples, window.seed)
-            return replace(found, nodes=replace(found.nodes, paths=None))
-
-        return reconcile
+        window = self.drawn_window(predictor)
+        forecast = predictor.whole(panel, window)
+        found = hierarchy_of(forecast, self.request, self.samples, window.seed)
+        return replace(found, nodes=replace(found.nodes, paths=None))
 
     def terms(self, panel: Panel) -> dict[str, Any]:
         return super().terms(panel) | {"hierarchy": str(self.request.spec)}

@@ -23,7 +23,18 @@ from numpy.typing import NDArray
 
 from forecaster.errors import ConfigError, DataError, number_of
 from forecaster.forecast.bands import Columns, quantile_columns
+from forecaster.forecast.plots import (
+    BAND,
+    PANELS,
+    TITLE,
+    VALUES,
+    axis_times,
+    panel_grid,
+    shared_legend,
+    tidy,
+)
 from forecaster.forecast.result import Result
+from forecaster.lazy import Figure
 from forecaster.panel.arrays import Array, Bools, Floats, Ints
 from forecaster.panel.calendar import Calendar, parse_freq
 from forecaster.panel.findings import Finding
@@ -32,14 +43,13 @@ from forecaster.panel.groups import Groups, check_alike, check_by, group_series
 from forecaster.panel.panel import Panel
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from forecaster.forecast.forecast import Forecast
 
 PATHS = 200
 """Sample paths that are summed."""
 HORIZON = "horizon"
 _RESULTS = ("period", "steps", "series", "channel", "forecast", "mean", "status")
+_PAST = 12  # past totals at most
 _UNITS = {"", "min", "h", "d", "w", "mo", "moe", "q", "qe", "y", "ye"}
 
 
@@ -226,9 +236,33 @@ class Totals(Result):
 
     def plot(self) -> Figure:
         """Returns a figure of past totals, forecasts and outermost bands; a panel per group, at most six."""
-        from forecaster.forecast.totals_plot import plot_totals
-
-        return plot_totals(self)
+        shown = list(dict.fromkeys(self.group.tolist()))[:PANELS]
+        figure, axes = panel_grid(len(shown))
+        integer = self.panel.calendar.integer
+        for axis, group in zip(axes, shown, strict=False):
+            rows = np.flatnonzero(self.group == group)
+            past, sums = past_totals(self, group)
+            time = np.append(past, self.period[rows])
+            width = 0.7 * float(np.median(np.diff(time))) if len(time) > 1 else 1.0
+            start, starts = (axis_times(self.panel, part) for part in (self.period[rows], past))
+            bar = width if integer else np.timedelta64(int(width), "us")
+            axis.bar(starts, sums, bar, color=VALUES, alpha=0.45, label="history")
+            partial = np.array(["partial" in status for status in self.status[rows]])
+            for chosen, alpha, label in (
+                (~partial, 0.75, "forecast"),
+                (partial, 0.35, "forecast, partial period"),
+            ):
+                if chosen.any():
+                    heights = self.median[rows][chosen]
+                    axis.bar(start[chosen], heights, bar, color=BAND, alpha=alpha, label=label)
+            outermost = [int(np.argmin(self.levels)), int(np.argmax(self.levels))]
+            low, high = self.quantiles[rows][:, outermost].T
+            share = f"{100 * float(np.ptp(self.levels)):.0f} % band"
+            axis.vlines(start, low, high, color=VALUES, linewidth=1.6, label=share)
+            axis.set_title(self.groups.names[group], **TITLE)
+            tidy(axis, dates=not integer)
+        shared_legend(figure, axes[0])
+        return figure
 
 
 def totals_of(
@@ -352,3 +386,32 @@ def _status(sums: _Sums, row: int, groups: Groups, partial: bool) -> str:
     if sums.cut[row] or unlike:
         said.append("partial" + ", from unlike cutoffs" * bool(unlike))
     return "; ".join(said) or "ok"
+
+
+def past_totals(totals: Totals, group: int) -> tuple[Ints, Floats]:
+    """Returns the first times and the sums of past periods of a group in which every cell is observed."""
+    panel, request = totals.panel, totals.request
+    series, channel = np.nonzero(totals.groups.number == group)
+    first = int(totals.period[totals.group == group].min())
+    times, values = [], []
+    for number, column in zip(series, channel, strict=True):
+        rows = slice(int(panel.indptr[number]), int(panel.indptr[number + 1]))
+        before = panel.time[rows] < first
+        times.append(panel.time[rows][before])
+        values.append(panel.values[rows, column][before])
+    time, value = np.concatenate(times), np.concatenate(values)
+    if not len(time):
+        return time, value
+    if request.period == HORIZON:
+        steps = int(totals.steps[totals.group == group].max())
+        back = panel.calendar.steps(time, int(time.max()))  # 0 of the last step
+        start = panel.calendar.shift(int(time.max()), -(back // steps + 1) * steps + 1)
+    else:
+        start = request.starts(panel, time)
+    periods, place = np.unique(start, return_inverse=True)
+    sums = np.bincount(place, value)
+    count = np.bincount(place)
+    # Months differ in length; of a horizon, the first may be cut short, or a series begin within.
+    enough = count.max() * (1.0 if request.period == HORIZON else 0.8)
+    whole = (count >= enough) & np.isfinite(sums)
+    return periods[whole][-_PAST:], sums[whole][-_PAST:]

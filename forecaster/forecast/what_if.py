@@ -14,26 +14,38 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Generic, TypeVar
+from itertools import islice
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from forecaster.arguments import typed
 from forecaster.forecast.forecast import DONE, Forecast, joined
+from forecaster.forecast.plots import (
+    BAND,
+    TITLE,
+    TRUTH,
+    VALUES,
+    axis_times,
+    draw_band,
+    panel_grid,
+    series_title,
+    shared_legend,
+    tidy,
+)
 from forecaster.forecast.result import Result
-from forecaster.forecast.totals import TotalRequest, Totals, totals_of
+from forecaster.forecast.totals import TotalRequest, Totals, past_totals, totals_of
+from forecaster.lazy import Figure
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import PolarsFrame
 from forecaster.panel.groups import check_results
 from forecaster.panel.known import Change, by_scenario
 from forecaster.panel.panel import Only, Panel
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-else:
-    from forecaster.lazy import Figure
-
 Kind = TypeVar("Kind", Forecast, Totals)
+_MARKED = 12  # points of a line that are few enough to be marked
+_HISTORY = 2  # in horizons
+_ROWS = 3  # series and channels, or groups
 
 
 @dataclass(frozen=True, repr=False)
@@ -124,9 +136,29 @@ class WhatIf(Result, Generic[Kind]):
         Raises:
             DataError: there is no such series.
         """
-        from forecaster.forecast.what_if_plot import plot_what_if
-
-        return plot_what_if(self, only)
+        rows = list(islice(_rows(self, only), _ROWS))
+        figure, axes = panel_grid(2 * len(rows))
+        order = np.argsort(self.base.levels)
+        levels = tuple(self.base.levels[place] for place in order)
+        changes = ", ".join(map(str, self.changes))
+        for row, left, right in zip(rows, axes[::2], axes[1::2], strict=False):
+            title, past, history, time, quantiles = row
+            past, time = (axis_times(self.panel, part) for part in (past, time))
+            base, changed, difference = (cells[:, order] for cells in quantiles)  # [H, Q]
+            few = len(time) <= _MARKED
+            left.plot(past, history, color=VALUES, linewidth=1.1, label="history")
+            for cells, color, name in ((base, BAND, "base"), (changed, TRUTH, "what-if")):
+                median = cells[:, levels.index(0.5)]
+                left.plot(time, median, color=color, marker="o" if few else None, ms=3, label=name)
+            right.axhline(0.0, color=VALUES, linewidth=0.8)
+            draw_band(right, time, difference, levels)
+            if few:
+                right.vlines(time, difference[:, 0], difference[:, -1], color=BAND)
+            for axis, text in ((left, title), (right, f"difference: {changes}")):
+                axis.set_title(text, **TITLE)
+                tidy(axis, dates=not self.panel.calendar.integer)
+        shared_legend(figure, axes[0])
+        return figure
 
 
 def compared(
@@ -165,3 +197,22 @@ def _differences(whole: Forecast, other: Forecast, samples: int, seed: int) -> I
             paths=paths,
             status=tuple(status),
         )
+
+
+def _rows(found: WhatIf[Any], only: Only) -> Iterator[tuple[Any, ...]]:
+    """Yields title, times and values of the history, times and quantiles of base, what-if and difference."""
+    base, panel = found.base, found.panel
+    if not isinstance(base, Forecast):
+        for group in dict.fromkeys(base.group.tolist()):
+            own = base.group == group
+            quantiles = [part.quantiles[own] for part in found.parts.values()]
+            yield base.groups.names[group], *past_totals(base, group), base.period[own], quantiles
+        return
+    for number in panel.numbers(only).tolist():
+        rows = slice(*panel.indptr[number : number + 2])
+        seen = np.flatnonzero(panel.time[rows] <= base.cutoff[number])[-_HISTORY * base.time.shape[1] :]
+        for channel in np.flatnonzero(panel.present[number]).tolist():
+            title = series_title(panel, number, channel)
+            history = panel.values[rows, channel][seen]
+            quantiles = [part.quantiles[number, :, channel] for part in found.parts.values()]
+            yield title, panel.time[rows][seen], history, base.time[number], quantiles

@@ -16,7 +16,6 @@ import forecaster as fc
 from forecaster.api import without_fit
 from forecaster.config import Expert
 from forecaster.forecast.card import model_card
-from forecaster.forecast.expert_plots import _shown
 from forecaster.forecast.expert_weights import PLAIN, ExpertWeights
 from forecaster.forecast.explain_page import explanation_page
 from forecaster.model.ablation import GROUPS, weights_without
@@ -189,7 +188,7 @@ def test_the_page_holds_the_weights_and_what_they_rest_on():
         "others",
     ):
         assert words in text
-    shown = [experts.names[number] for number in _shown(experts)]
+    shown = [experts.names[number] for number in experts.shown]
     assert 0 < len(shown) < len(experts.names)
     assert all(f"{name}: {PLAIN[name]}" in text for name in shown)
 
