@@ -20,7 +20,9 @@ from forecaster.api.requests import (
 )
 from forecaster.config import config_from, required_horizon
 from forecaster.errors import ConfigError, check_count
+from forecaster.forecast.model_folder import check_target
 from forecaster.options import DataOptions, Option, public
+from forecaster.panel.findings import check_paths
 
 FitOptions = ParamSpec("FitOptions")
 
@@ -121,9 +123,6 @@ def fit(
         >>> model = fit("sales.csv", horizon=28, known=["price"])   # doctest: +SKIP
     """
     from contextlib import ExitStack
-
-    from forecaster.forecast.model_folder import check_target
-    from forecaster.panel.findings import check_paths
 
     settings = config_from(config, horizon, data_options, preset)
     settings = with_options(settings, tracking, experts, budget, bounds_of(lower, upper, integer))
@@ -258,9 +257,6 @@ def tune(
         >>> study = tune("sales.csv", horizon=28, trials=50)   # doctest: +SKIP
         >>> study.best.fit.learning_rate, study.model          # doctest: +SKIP
     """
-    from forecaster.forecast.model_folder import check_target
-    from forecaster.panel.findings import check_paths
-
     folder = None if out is None else Path(out)
     if folder is not None:
         check_target(folder, overwrite)
@@ -282,9 +278,20 @@ def tune(
     with console.stage("reading the table"):
         request = FitRequest(settings, data, future, covariates, held_out)
         settings, panel = open_request(request)
-    numbers: dict[str, Any] = {"trials": trials, "workers": workers, "sampler": sampler, "seed": seed}
     plan = plan_search(
-        panel, settings, request, space, study, storage, pruner, metrics, timeout, **numbers
+        panel,
+        settings,
+        request,
+        space,
+        study,
+        storage,
+        pruner,
+        metrics,
+        timeout,
+        trials=trials,
+        workers=workers,
+        sampler=sampler,
+        seed=seed,
     )
     command = shell_command.get() or "fc.tune(...)"
     outcome, artifact = run_search(panel, plan, console, folder, register, refit, command)

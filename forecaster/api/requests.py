@@ -10,6 +10,8 @@ from forecaster import options
 from forecaster.arguments import Function
 from forecaster.config import Config, parse_duration
 from forecaster.errors import ConfigError, DataError
+from forecaster.forecast.model_folder import check_saved
+from forecaster.panel.findings import check_paths
 
 if TYPE_CHECKING:
     from forecaster.forecast.totals import TotalRequest
@@ -114,7 +116,6 @@ def checked_page(path: str | Path | None, data: object, overwrite: bool) -> Path
     """Returns the path of a page, once it is certain that it can be written."""
     from forecaster.files import check_writable
     from forecaster.forecast.writer import PAGES, check_suffix
-    from forecaster.panel.findings import check_paths
 
     if path is None:
         return None
@@ -126,8 +127,6 @@ def checked_page(path: str | Path | None, data: object, overwrite: bool) -> Path
 
 def is_registered(path: str | Path) -> bool:
     """Returns whether this is an address in the registry; raises ArtifactError for no folder of a model."""
-    from forecaster.forecast.model_folder import check_saved
-
     registered = str(path).startswith("models:/")
     if not registered:
         check_saved(Path(path))
@@ -165,7 +164,6 @@ def opened(
 
 def other_forecasts(others: options.OtherTables | None) -> dict[str, object]:
     """Returns tables of forecasts by name: of files, their stems."""
-    from forecaster.panel.findings import check_paths
 
     if others is None or isinstance(others, Mapping):
         return dict(others or {})
@@ -178,7 +176,7 @@ def other_forecasts(others: options.OtherTables | None) -> dict[str, object]:
 
 
 def call_of(function: str, data: object, scoring: "BacktestOptions", **more: object) -> str:
-    """Returns a call in Python; objects that have no literal are named by their parameter."""
+    """Returns the line of the shell, else a call in Python; objects without a literal are named by parameter."""
 
     def literal(name: str, value: object) -> str:
         value = str(value) if isinstance(value, Path) else value
@@ -190,4 +188,4 @@ def call_of(function: str, data: object, scoring: "BacktestOptions", **more: obj
     if not scoring.gap:
         del given["gap"]
     words = (f"{name}={literal(name, value)}" for name, value in given.items())
-    return f"{function}({', '.join([literal('data', data), *words])})"
+    return shell_command.get() or f"{function}({', '.join([literal('data', data), *words])})"

@@ -12,13 +12,13 @@ from forecaster.api.requests import (
     other_forecasts,
     refuse,
     runs_on_device,
-    shell_command,
     with_options,
 )
 from forecaster.config import Config, config_from, load_preset, required_horizon
 from forecaster.errors import ConfigError
 from forecaster.forecast.bands import check_levels
 from forecaster.options import DataOptions, Option, public
+from forecaster.panel.findings import check_paths
 
 if TYPE_CHECKING:
     from forecaster.evaluation.backtest import Backtest
@@ -74,7 +74,6 @@ def backtest(
     Example:
         >>> backtest("sales.csv", horizon=28, windows=8).summary   # doctest: +SKIP
     """
-    from forecaster.panel.findings import check_paths
 
     if not fit:
         refuse(
@@ -105,7 +104,7 @@ def backtest(
     more: dict[str, Any] = {"horizon": horizon, "config": config, "preset": preset, "experts": experts}
     more |= {"presets": presets, "others": others, "covariates": covariates} | data_options
     more |= {"hierarchy": hierarchy, "reconcile": reconcile}
-    command = shell_command.get() or call_of("fc.backtest", data, scoring, **more)
+    command = call_of("fc.backtest", data, scoring, **more)
     return run_backtest_pipeline(
         settings,
         panel,
@@ -118,7 +117,7 @@ def backtest(
         contenders,
         tables,
         tree,
-        None if keep is None else Path(keep),
+        keep,
     )
 
 
@@ -234,7 +233,6 @@ def score(
     from forecaster.evaluation.comparison import MODEL
     from forecaster.evaluation.others import check_taken, score_others
     from forecaster.panel.build import open_panel
-    from forecaster.panel.findings import check_paths
     from forecaster.panel.forecast_rows import read_others
 
     given: dict[str, object] = {MODEL: forecasts}

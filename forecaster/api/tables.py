@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 from forecaster import options
 from forecaster.config import config_from
 from forecaster.options import DataOptions, Option, public
+from forecaster.panel.findings import check_paths
 
 if TYPE_CHECKING:
     from forecaster.panel.findings import Finding
@@ -92,7 +93,6 @@ def convert(
         >>> convert("sales/*.parquet", "sales.store", known=["price"])   # doctest: +SKIP
     """
     from forecaster.panel.convert import convert_table
-    from forecaster.panel.findings import check_paths
     from forecaster.runs.console import Screen, progress_bar
 
     check_paths(data, future, covariates)

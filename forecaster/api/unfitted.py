@@ -12,6 +12,7 @@ from forecaster.config import Config, config_from, required_horizon
 from forecaster.errors import ConfigError, DataError
 from forecaster.forecast.bands import check_levels
 from forecaster.options import DataOptions, public
+from forecaster.panel.findings import check_paths
 
 DETECT_HORIZON = 14
 """Steps of a model without a fit whose first one is compared; one alone would weigh experts by four errors."""
@@ -200,7 +201,6 @@ def without_fit(
         DataError: the table cannot be understood, or has no such series.
         ConfigError: there is no horizon, or a class column is declared.
     """
-    from forecaster.panel.findings import check_paths
 
     settings = with_options(config_from(None, horizon, roles or {}), tracking=False, target=bounds)
     required_horizon(settings)

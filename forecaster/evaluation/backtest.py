@@ -49,6 +49,7 @@ from forecaster.forecast.bands import asked_bands, further_levels
 from forecaster.forecast.forecast import DONE, Forecast, cells_of
 from forecaster.forecast.result import Result
 from forecaster.forecast.writer import write_page
+from forecaster.lazy import AnyFrame, Figure
 from forecaster.model.tails import at_levels, mean_of
 from forecaster.panel.arrays import Array, Floats, Ints, empty_mapped
 from forecaster.panel.findings import Finding
@@ -56,12 +57,9 @@ from forecaster.panel.frames import PolarsFrame, frame_of, to_kind
 from forecaster.panel.panel import NO_TIME, Only, Panel
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from forecaster.evaluation.report_data import ReportContext
-    from forecaster.panel.frames import AnyFrame
 else:
-    from forecaster.lazy import AnyFrame, Figure, ReportContext
+    from forecaster.lazy import ReportContext
 
 Axis = Literal["series", "lead", "cutoff", "channel"]
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from forecaster.arguments import typed
 from forecaster.evaluation.backtest import Backtest, skills_over
 from forecaster.evaluation.comparison import MODEL
+from forecaster.lazy import Figure
 from forecaster.panel.findings import Finding
 from forecaster.panel.panel import Only
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, repr=False)

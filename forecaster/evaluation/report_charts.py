@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +12,8 @@ from numpy.typing import NDArray
 from forecaster.evaluation.comparison import MODEL
 from forecaster.evaluation.report_data import Ranking, ReportData, number, percent
 from forecaster.forecast import plots
+from forecaster.lazy import Axes, Figure
 from forecaster.panel.arrays import Array, Floats
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 # Colour, dashes and marker of each model, "forecaster" first (colours after Okabe and Ito 2008, darkened).
 _STYLES: tuple[tuple[str, Any, str], ...] = (

@@ -18,26 +18,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log
-from typing import TYPE_CHECKING, SupportsFloat
+from typing import SupportsFloat
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forecaster.arguments import typed
 from forecaster.errors import ConfigError, number_of
+from forecaster.forecast import plots
 from forecaster.forecast.artifact import Artifact
-from forecaster.forecast.plots import series_title
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.result import Result
+from forecaster.lazy import Axes, Figure
 from forecaster.panel.arrays import Bools, Floats, Ints
 from forecaster.panel.audit import audit_panel
 from forecaster.panel.frames import PolarsFrame
 from forecaster.panel.panel import NO_TIME, Only, Panel
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 
 NAMES = ("", "inside", "above", "below")
 """Names of the values 0 … 3 of `Anomalies.anomaly`."""
@@ -112,7 +108,7 @@ class Anomalies(Result):
             cell = row[place], channel[place]
             times = dict.fromkeys(text(panel.time[row[one]]) for one in (begin, end - 1))
             line = (
-                f"{series_title(panel, panel.owner[row[place]], channel[place])}, {' – '.join(times)}: "
+                f"{plots.series_title(panel, panel.owner[row[place]], channel[place])}, {' – '.join(times)}: "
                 f"{NAMES[self.anomaly[cell]]}, score {score[place]:.2g}, {panel.values[cell]:.6g} "
                 f"instead of {self.band[..., 1][cell]:.6g}; {number_of(end - begin, 'row')}"
             )
@@ -152,8 +148,6 @@ class Anomalies(Result):
         Raises:
             DataError: there is no such series.
         """
-        from forecaster.forecast.plots import PANELS, panel_grid, shared_legend
-
         panel, score = self.panel, np.nan_to_num(self.score, nan=-1.0, posinf=np.inf)
         shown = []
         for number in panel.numbers(only):
@@ -161,11 +155,11 @@ class Anomalies(Result):
             for channel in panel.present[number].nonzero()[0]:
                 row = begin + score[begin:end, channel].argmax()
                 shown.append((number, channel, row))
-        shown = sorted(shown, key=lambda one: -score[one[2], one[1]])[:PANELS]
-        figure, axes = panel_grid(len(shown))
+        shown = sorted(shown, key=lambda one: -score[one[2], one[1]])[: plots.PANELS]
+        figure, axes = plots.panel_grid(len(shown))
         for axis, place in zip(axes, shown, strict=False):
             _draw(axis, self, *place)
-        shared_legend(figure, axes[0])
+        plots.shared_legend(figure, axes[0])
         return figure
 
 
@@ -293,37 +287,30 @@ def _numbered(outside: Bools, owner: Ints) -> Ints:
 
 
 def _note(artifact: Artifact, panel: Panel, compared: Bools) -> str:
-    notes = []
     if panel.schema.time is None:
-        notes.append("without a time column it is unknown which steps the model was trained on")
-    elif count := int((compared & (panel.time <= artifact.trained_until)).sum()):
-        until = panel.calendar.text(artifact.trained_until)
-        notes.append(
-            f"{count:,} of {int(compared.sum()):,} steps are not later than {until}, the end of the "
-            "training data: fewer of them may look unusual than of new ones"
-        )
-    return "; ".join(notes)
+        return "without a time column it is unknown which steps the model was trained on"
+    count = int((compared & (panel.time <= artifact.trained_until)).sum())
+    if not count:
+        return ""
+    return (
+        f"{count:,} of {int(compared.sum()):,} steps are not later than "
+        f"{panel.calendar.text(artifact.trained_until)}, the end of the training data: fewer of them may look "
+        "unusual than of new ones"
+    )
 
 
 def _draw(axis: Axes, anomalies: Anomalies, series: int, channel: int, row: int) -> None:
-    from forecaster.forecast.plots import (
-        BAND,
-        TRUTH,
-        VALUES,
-        axis_times,
-        last_steps,
-        tidy,
-    )
-
     panel = anomalies.panel
-    rows = last_steps(panel, series, row)
-    time = axis_times(panel, panel.time[rows])
+    rows = plots.last_steps(panel, series, row)
+    time = plots.axis_times(panel, panel.time[rows])
     values, band = panel.values[rows, channel], anomalies.band[rows, channel]
     share = f"{anomalies.level:g} % band"
-    axis.fill_between(time, band[:, 0], band[:, 2], color=BAND, alpha=0.3, linewidth=0, label=share)
-    axis.plot(time, values, color=VALUES, linewidth=1.0, label="actual")
+    axis.fill_between(
+        time, band[:, 0], band[:, 2], color=plots.BAND, alpha=0.3, linewidth=0, label=share
+    )
+    axis.plot(time, values, color=plots.VALUES, linewidth=1.0, label="actual")
     for number, (mark, name) in _MARKS.items():
         at = np.flatnonzero(anomalies.anomaly[rows, channel] == number)
-        axis.scatter(time[at], values[at], marker=mark, color=TRUTH, s=18, label=name, zorder=3)
-    axis.set_title(series_title(panel, series, channel), fontsize=10, loc="left")
-    tidy(axis, dates=not panel.calendar.integer)
+        axis.scatter(time[at], values[at], marker=mark, color=plots.TRUTH, s=18, label=name, zorder=3)
+    axis.set_title(plots.series_title(panel, series, channel), fontsize=10, loc="left")
+    plots.tidy(axis, dates=not panel.calendar.integer)

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -32,6 +31,7 @@ from forecaster.forecast.paths import path_keys
 from forecaster.forecast.predictor import Predictor
 from forecaster.forecast.window import resolve_window
 from forecaster.forecast.writer import write_drawing
+from forecaster.lazy import Figure
 from forecaster.model.ensemble import Ensemble
 from forecaster.model.hardware import spare_threads
 from forecaster.model.heads import pinball
@@ -42,11 +42,6 @@ from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
 from forecaster.windows.batch import Batch, Inputs
 from forecaster.windows.store import WindowStore
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-else:
-    from forecaster.lazy import Figure
 
 _STILL = "nothing that can be hidden changes the forecast"
 _BLOCKS = 16  # of the context at most: what a reader can tell apart

@@ -24,30 +24,20 @@ from forecaster.forecast.bands import (
     quantile_columns,
 )
 from forecaster.forecast.result import Result
+from forecaster.lazy import AnyFrame, Figure
 from forecaster.panel.arrays import Array, Bools, Floats, Ints
 from forecaster.panel.findings import Finding
 from forecaster.panel.frames import PolarsFrame, to_kind
 from forecaster.panel.panel import NO_TIME, Only, Panel
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from forecaster.forecast.artifact import Artifact
     from forecaster.forecast.hierarchy import Hierarchy
     from forecaster.forecast.paths import PathSource
     from forecaster.forecast.totals import Totals
     from forecaster.forecast.window import ForecastWindow
-    from forecaster.panel.frames import AnyFrame
 else:
-    from forecaster.lazy import (
-        AnyFrame,
-        Artifact,
-        Figure,
-        ForecastWindow,
-        Hierarchy,
-        PathSource,
-        Totals,
-    )
+    from forecaster.lazy import Artifact, ForecastWindow, Hierarchy, PathSource, Totals
 
 _NO_PATHS = "this forecast has no sample paths: request them, predict(samples=200)"
 PATH_BLOCK = 256

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -31,6 +30,7 @@ from forecaster.forecast.reconcile import Reconciliation, error_covariance
 from forecaster.forecast.result import Result
 from forecaster.forecast.totals import PATHS
 from forecaster.forecast.window import ForecastWindow
+from forecaster.lazy import Figure
 from forecaster.model.ensemble import Ensemble
 from forecaster.panel.arrays import Floats, Ints
 from forecaster.panel.findings import Finding
@@ -45,9 +45,6 @@ from forecaster.panel.tree import (
     stacked,
     summed,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 MOST_OF_MINT = 2_000
 """Nodes up to which mint is the default."""

@@ -125,8 +125,8 @@ def rows_of(found: Predicted) -> Any:
 class Partitions:
     """The folder of the parts of one result."""
 
-    def __init__(self, folder: Path, n_blocks: int):
-        self.folder, self._n_blocks = folder, n_blocks
+    def __init__(self, folder: Path):
+        self.folder = folder
 
     def begin(self, terms: Mapping[str, Any], numbers: Iterable[int]) -> dict[int, PartRecord]:
         """Returns the records of the finished, undamaged parts among some blocks.
@@ -143,13 +143,13 @@ class Partitions:
         found = {number: self._finished(number) for number in numbers}
         return {number: record for number, record in found.items() if record is not None}
 
-    def merge(self, out: Path, as_text: Callable[[Any], Any]) -> None:
-        """Writes all parts as one .csv (`as_text`) or .parquet file, and removes them.
+    def merge(self, out: Path, n_blocks: int, as_text: Callable[[Any], Any]) -> None:
+        """Writes so many parts as one .csv (`as_text`) or .parquet file, and removes them.
 
         Raises:
             OutputError: the file cannot be written.
         """
-        files = [self.folder / part_name(number) for number in range(self._n_blocks)]
+        files = [self.folder / part_name(number) for number in range(n_blocks)]
         # Inside the folder: what a kill leaves of it is removed with the parts. A link may lead to another disk.
         merged = out if out.is_symlink() else self.folder / f"merged{out.suffix.lower()}"
         with atomic_file(merged) as partial:

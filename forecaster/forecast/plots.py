@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from forecaster.forecast.bands import UNSCALED
+from forecaster.lazy import Axes, Figure
 from forecaster.panel.arrays import Array, Floats, Ints
 from forecaster.panel.panel import Panel
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
     from forecaster.forecast.forecast import Forecast
 
 VALUES, BAND, TRUTH = "#33373d", "#1f6fb2", "#d1662c"

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from forecaster.arguments import typed
 from forecaster.forecast.writer import write_rows
+from forecaster.lazy import AnyFrame, PandasFrame
 from forecaster.panel.frames import PolarsFrame, to_kind, to_pandas
 from forecaster.panel.panel import Panel
-
-if TYPE_CHECKING:
-    from forecaster.panel.frames import AnyFrame, PandasFrame
-else:
-    from forecaster.lazy import AnyFrame, PandasFrame
 
 
 class HasRows(Protocol):

@@ -141,7 +141,12 @@ def load_artifact(path: str | Path) -> Artifact[Ensemble] | Artifact[ClassEnsemb
     """
     folder = Path(path)
     stored = _read_json(folder, CONTRACT)
-    _check_format(folder, stored.get("format"))
+    found = stored.get("format")
+    if type(found) is not int or found != FORMAT:
+        raise ArtifactError(
+            f"{folder}: artifact format {reprlib.repr(found)}, expected format {FORMAT}: upgrade "
+            f"attention-forecaster, or fit the model again: forecaster fit TABLE --out {folder}"
+        )
     file = folder / PLAN
     try:
         plan = parse_plan(_read_json(folder, PLAN), str(file))
@@ -191,15 +196,6 @@ def load_artifact(path: str | Path) -> Artifact[Ensemble] | Artifact[ClassEnsemb
         versions=contract.versions,
         parent=stored.get("parent"),
         request=request,
-    )
-
-
-def _check_format(folder: Path, found: object) -> None:
-    if type(found) is int and found == FORMAT:
-        return
-    raise ArtifactError(
-        f"{folder}: artifact format {reprlib.repr(found)}, expected format {FORMAT}: upgrade "
-        f"attention-forecaster, or fit the model again: forecaster fit TABLE --out {folder}"
     )
 
 

@@ -88,13 +88,12 @@ def resolve_window(
     if not is_count(seed, least=0):
         raise ConfigError(f"seed {seed!r}: expected 0 or more")
     check_fill(panel, fill)
-    time = panel.cutoff_at(cutoff)
-    if time is not None:
-        return ForecastWindow(wanted, time, time, num_samples, seed, columns, fill)
-    own = _own_cutoffs(panel)
-    located = own != NO_TIME
-    latest = int(own[located].max()) if located.any() else artifact.trained_until
-    common = None if cutoff == "own" else latest
+    common = latest = panel.cutoff_at(cutoff)
+    if latest is None:
+        own = _own_cutoffs(panel)
+        located = own != NO_TIME
+        latest = int(own[located].max()) if located.any() else artifact.trained_until
+        common = None if cutoff == "own" else latest
     return ForecastWindow(wanted, common, latest, num_samples, seed, columns, fill)
 
 

@@ -7,13 +7,11 @@ import io
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forecaster.errors import ConfigError, OutputError
 from forecaster.files import atomic_file, write_text
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from forecaster.lazy import Figure
 
 ROWS = (".csv", ".parquet")
 PICTURES = (".png", ".svg", ".pdf")

@@ -119,7 +119,7 @@ def predict_to(
     # With a folder of parts this goes on with a call that was allowed to write there.
     check_writable(out, *source.tables, overwrite=overwrite or parts or folder.exists())
     number, of = _checked(shard)
-    names, alone = _device_names(devices), of == 1
+    names, alone, partitions = _device_names(devices), of == 1, Partitions(folder)
     with ExitStack() as stack:
 
         @cache
@@ -130,10 +130,10 @@ def predict_to(
             stack.enter_context(_nothing_left(folder, alone=alone))
 
         if folder.exists():
-            Partitions(folder, 0).check()
+            partitions.check()
             claim()
         if restart:
-            Partitions(folder, 0).clear()
+            partitions.clear()
         whole, store = _opened(artifact, source, folder, claim, alone=alone)
         task = task_of(whole)
         panel, findings = task.audited(whole, artifact, source.only)
@@ -158,7 +158,6 @@ def predict_to(
             claim()
             blocks = range(number - 1, job.n_blocks, of)
             common = terms(artifact, panel, task, names[0])
-            partitions = Partitions(folder, job.n_blocks)
             finished = partitions.begin(common, blocks)
             before, todo = len(finished), [block for block in blocks if block not in finished]
             made: Iterator[tuple[int, PartRecord]]
@@ -181,7 +180,7 @@ def predict_to(
                 if parts:
                     partitions.leave(common, records)
                 else:
-                    partitions.merge(out, panel.as_text)
+                    partitions.merge(out, job.n_blocks, panel.as_text)
     return BatchResult(
         path=out if alone and not parts else folder,
         whole=alone,
@@ -342,7 +341,7 @@ def _nothing_left(folder: Path, *, alone: bool) -> Iterator[None]:
     except BaseException:
         if alone and not any(folder.glob("part-*.json")):
             with suppress(OutputError):  # another folder of that name
-                Partitions(folder, 0).remove()
+                Partitions(folder).remove()
         raise
 
 

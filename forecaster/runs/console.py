@@ -15,7 +15,7 @@ from rich.progress import Progress, ProgressColumn
 from rich.table import Column, Table
 from rich.text import Text
 
-from forecaster.errors import number_of, visible
+from forecaster.errors import first_line, number_of, visible
 from forecaster.forecast.writer import NEEDS_MATPLOTLIB, can_draw
 from forecaster.panel.findings import SEVERITIES, Finding, worst_first
 from forecaster.panel.panel import Panel
@@ -74,8 +74,6 @@ class Screen(Console):
         except refuses:
             raise
         except Exception as error:  # whatever a drawing raises, the result matters more
-            from forecaster.errors import first_line
-
             self.print_notice(f"no {name}: {first_line(error)}; {kept}")
             return False
 
@@ -186,10 +184,9 @@ class Screen(Console):
 
     def print_fresh_refit(self, parent: Mapping[str, Any]) -> None:
         """Prints that a refit does not begin where the model began."""
-        self.print_line(
+        self.print_notice(
             f"this model started from weights fitted to {parent['data']} until {parent['until']}; a refit "
-            "starts from random weights, so these scores are those of its config, not of the warm start",
-            style="yellow",
+            "starts from random weights, so these scores are those of its config, not of the warm start"
         )
 
     def print_tracked(self, run: TrackedRun) -> None:

@@ -150,16 +150,15 @@ def print_start(console: Screen, panel: Panel, split: Split, old: Artifact, part
     )
     for part in parts:
         for note in part.notes:
-            console.print_line(f"{part.name}: {note}", style="yellow")
+            console.print_notice(f"{part.name}: {note}")
     if not comparable(panel.schema, old.schema):
         note = "their time axis is not comparable, so a backtest cannot know which of these rows they have seen"
-        console.print_line(note, style="yellow")
+        console.print_notice(note)
     elif old.trained_until > split.split and len(split.validation_windows):
         text = panel.calendar.text
-        console.print_line(
+        console.print_notice(
             f"those weights have seen {old.data} until {text(old.trained_until)}, validation begins "
-            f"after {text(split.split)}: these scores overlap the training data",
-            style="yellow",
+            f"after {text(split.split)}: these scores overlap the training data"
         )
 
 
@@ -181,8 +180,7 @@ def print_scores(console: Screen, artifact: Artifact[Any]) -> None:
             f" · validation WQL {mine['WQL']:.4f} {verdict} seasonal naive {naive['WQL']:.4f}{skill}"
         )
     console.print_line(line)
-    for line in filter(None, (network_line(artifact), calibration_line(artifact))):
-        console.print_line(line)
+    _print_weights(console, artifact)
 
 
 def print_update(console: Screen, artifact: Artifact) -> None:
@@ -195,6 +193,11 @@ def print_update(console: Screen, artifact: Artifact) -> None:
         console.print_line(
             f"loss {ours:.4g} on {windows} that neither has seen, {theirs:.4g} of the model before{change}"
         )
+    _print_weights(console, artifact)
+
+
+def _print_weights(console: Screen, artifact: Artifact) -> None:
+    """Prints the weights of experts and network, and what calibration did."""
     for line in filter(None, (network_line(artifact), calibration_line(artifact))):
         console.print_line(line)
 

@@ -40,16 +40,17 @@ class KeptModels:
 
 @contextmanager
 def kept_models(
-    folder: Path | None, model: Artifact | Config, panel: Panel, options: object
+    kept_in: str | Path | None, model: Artifact | Config, panel: Panel, options: object
 ) -> Iterator[KeptModels]:
     """Yields the models of this backtest in a folder, which is removed once it has ended well.
 
     Raises:
         OutputError: another backtest writes there.
     """
-    if folder is None:
+    if kept_in is None:
         yield KeptModels()
         return
+    folder = Path(kept_in)
     asked = model.model_dump_json() if isinstance(model, Config) else digest_of(model)
     text = json.dumps([asked, panel.fingerprint(), repr(options)])
     own = folder / hashlib.sha256(text.encode()).hexdigest()[:16]

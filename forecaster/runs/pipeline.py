@@ -384,7 +384,7 @@ def _keep(
         console.print_line(f"wrote {report}")
     else:
         missing = "no rows were set aside for validation, so there is nothing to report"
-        console.print_line(f"no {report}: {missing}", style="yellow")
+        console.print_notice(f"no {report}: {missing}")
 
 
 def run_backtest_pipeline(
@@ -399,7 +399,7 @@ def run_backtest_pipeline(
     presets: Mapping[str, Config] | None = None,
     others: Mapping[str, object] | None = None,
     hierarchy: HierarchyRequest | None = None,
-    keep: Path | None = None,
+    keep: str | Path | None = None,
 ) -> Backtest:
     """Returns the backtest of a request on a panel, tracked; a leaderboard where there are presets.
 
@@ -463,12 +463,13 @@ def run_backtest_pipeline(
                 yield {**made, **beside}
 
         backtest = run_backtest(cutoffs, forecasts, scoring=scoring)
-        artifact = refits.artifact
         known = (panel.fingerprint(), tuple(findings), source[2])
-        report_context = ReportContext(artifact, command, *known)
-        seconds = backtest.seconds | refits.seconds
-        notes = tuple(other.finding() for other in beside_model)
-        backtest = replace(backtest, report_context=report_context, seconds=seconds, notes=notes)
+        backtest = replace(
+            backtest,
+            report_context=ReportContext(refits.artifact, command, *known),
+            seconds=backtest.seconds | refits.seconds,
+            notes=tuple(other.finding() for other in beside_model),
+        )
         if hierarchy is not None:
             from forecaster.evaluation.by_level import score_levels  # it loads scipy's sparse matrices
 
@@ -479,7 +480,7 @@ def run_backtest_pipeline(
             backtest = Leaderboard(**vars(backtest))
         if run.recorded:
             run.log_params({"backtest": asdict(options)})
-            log_scores(run, artifact, backtest, f"{MODEL} {backtest.verdict}")
+            log_scores(run, refits.artifact, backtest, f"{MODEL} {backtest.verdict}")
             with console.stage("drawing picture and report"):
                 pictures: dict[str, Callable[[], None]] = {
                     "backtest.png": lambda: run.log_figure(backtest.plot(), "backtest.png"),
@@ -572,9 +573,8 @@ class _Refits:
                 self.first = number * served
                 self._prepare(self.cutoffs[self.first : self.first + served])
             made = [self._forecast(name, some) for name in self.models]
-            yield from (
-                dict(zip(self.models, forecasts, strict=True)) for forecasts in zip(*made, strict=True)
-            )
+            for forecasts in zip(*made, strict=True):
+                yield dict(zip(self.models, forecasts, strict=True))
 
     def _forecast(self, name: str, cutoffs: Sequence[int]) -> list[Forecast]:
         predictor, panel = self.models[name]
@@ -593,10 +593,13 @@ class _Refits:
 
     def _prepare(self, served: Sequence[int]) -> None:
         """Fits what forecasts at these cutoffs."""
-        cutoff = before(self.panel, served[0], self.options.gap)
+        cutoff, text = before(self.panel, served[0], self.options.gap), self.panel.calendar.text
         if self.models and self.options.update_every is not None:
             seen = self.panel.until(cutoff)
-            with self._timed(MODEL), self.console.stage(f"updating the model {self._when(cutoff)}"):
+            with (
+                self._timed(MODEL),
+                self.console.stage(f"updating the model with rows until {text(cutoff)}"),
+            ):
                 self.artifact = self.kept.at(cutoff, partial(self._updated, seen))
         elif self.options.refit == "never":
             seen = self.panel.until(self.artifact.trained_until)
@@ -619,8 +622,9 @@ class _Refits:
                     self.console.print_line(f"no fit: {described(self.artifact).text}")
         begun = time.perf_counter()
         beside = baseline_models(seen, self._defaults())
+        seconds = time.perf_counter() - begun
         for name in beside:
-            self.seconds[name] += time.perf_counter() - begun
+            self.seconds[name] += seconds
         if self.options.fit:
             beside |= self._experts(seen, RIDGE)
         if self.presets is not None:
@@ -629,9 +633,6 @@ class _Refits:
             name: (Predictor(model), coded(self.panel.only(self.options.only), model))
             for name, model in {MODEL: self.artifact, **beside}.items()
         }
-
-    def _when(self, cutoff: int) -> str:
-        return f"with rows until {self.panel.calendar.text(cutoff)}"
 
     def _updated(self, seen: Panel) -> Artifact:
         context = TrainingContext(errors=self.kept.folder is not None)

@@ -32,9 +32,9 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from forecaster.config import TrackingConfig, flatten
 from forecaster.errors import ConfigError, first_line
 from forecaster.fitting.processes import is_gone, this_process
+from forecaster.lazy import Figure
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from mlflow.entities import Run
     from mlflow.tracking import MlflowClient
 
@@ -323,9 +323,9 @@ class TrackedRun:
         """Logs a text file."""
         self._call("log_text", text, name)
 
-    def log_folder(self, folder: Path, name: str) -> None:
-        """Logs all files of a folder."""
-        self._call("log_artifacts", str(folder), name)
+    def log_model(self, folder: Path) -> None:
+        """Logs all files of the folder of a model."""
+        self._call("log_artifacts", str(folder), "model")
 
     def close(self, status: str = "FINISHED") -> None:
         """Ends the run: "FINISHED", "FAILED" or "KILLED"."""
@@ -431,7 +431,7 @@ def log_artifact(run: TrackedRun, artifact: Artifact[Any], folder: Path, verdict
     run.log_tags(tags)
     scores = artifact.metrics.get("validation", {}).get("scores", {})
     run.log_metrics(score_points(scores, "validation"))
-    run.log_folder(folder, "model")
+    run.log_model(folder)
 
 
 def log_scores(
@@ -626,18 +626,14 @@ def list_runs(
     check_store(tracking_uri(config))
     with opened_store(config) as client:
         names = {found.experiment_id: found.name for found in client.search_experiments()}
-        _check_experiment(experiment, names.values())
+        if experiment is not None and experiment not in names.values():
+            listed = ", ".join(sorted(names.values()))
+            raise ConfigError(f"--experiment {experiment}: there is none; the store has {listed}")
         experiments = [key for key, name in names.items() if experiment in (None, name)]
         kinds = "" if trials else "tags.kind != 'trial'"
         order = ["attributes.start_time DESC"]
         runs = client.search_runs(experiments, kinds, max_results=min(limit, 50_000), order_by=order)
     return [_row(run, names[run.info.experiment_id]) for run in runs]
-
-
-def _check_experiment(wanted: str | None, known: Iterable[str]) -> None:
-    if wanted is not None and wanted not in known:
-        listed = ", ".join(sorted(known))
-        raise ConfigError(f"--experiment {wanted}: there is none; the store has {listed}")
 
 
 def _row(run: Run, experiment: str) -> RunRow:

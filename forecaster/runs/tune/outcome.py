@@ -22,13 +22,13 @@ from forecaster.config import Config
 from forecaster.errors import FitError, number_of
 from forecaster.files import write_text
 from forecaster.forecast.writer import NEEDS_MATPLOTLIB, can_draw
+from forecaster.lazy import Figure
 from forecaster.runs.console import Screen, progress_bar, time_left
 from forecaster.runs.tracking import FIRST, NOTE, TrackedRun, without_password
 from forecaster.runs.tune.space import apply
 from forecaster.runs.tune.study import SweepPlan, counted
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from optuna import Study
     from optuna.trial import FrozenTrial
 

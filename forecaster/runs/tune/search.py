@@ -23,7 +23,14 @@ from forecaster.errors import ConfigError, FitError, first_line
 from forecaster.fitting.processes import Child, is_gone, ready, this_process
 from forecaster.runs.console import Screen
 from forecaster.runs.tracking import TrackedRun, open_run, without_password
-from forecaster.runs.tune.outcome import Outcome, log_study, print_plan, print_results, search_bar
+from forecaster.runs.tune.outcome import (
+    STATES,
+    Outcome,
+    log_study,
+    print_plan,
+    print_results,
+    search_bar,
+)
 from forecaster.runs.tune.space import apply
 from forecaster.runs.tune.study import SweepPlan, counted, make_sampler, open_study
 from forecaster.runs.tune.worker import (
@@ -232,12 +239,10 @@ class _Trials:
         """
         run = self.running.pop(trial).run
         self._finish(trial, result)
-        state, status = {
-            "COMPLETE": ("finished", "FINISHED"),
-            "PRUNED": ("pruned", "KILLED"),
-            "FAIL": ("failed", "FAILED"),
-        }[result.state]
-        run.log_tags({"state": state} | ({"reason": result.reason} if result.reason else {}))
+        status = {"COMPLETE": "FINISHED", "PRUNED": "KILLED", "FAIL": "FAILED"}[result.state]
+        run.log_tags(
+            {"state": STATES[result.state]} | ({"reason": result.reason} if result.reason else {})
+        )
         run.close(status)
         self.errors.append(error := result.attributes.get("error"))
         if error is not None and list(self.errors).count(error) == SAME_ERRORS:
