@@ -25,7 +25,7 @@ SEARCH = {
     "docs/tutorial.md": {"boost": 4},
     "docs/how-to.md": {"boost": 4},
     "docs/effects.md": {"boost": 4},
-    "docs/gallery/": {"boost": 2},
+    "docs/api.md": {"boost": 0.5},
     "docs/results.md": {"boost": 0.2},
     "docs/architecture.md": {"boost": 0.2},
     "benchmarks/": {"boost": 0.2},
