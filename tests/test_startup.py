@@ -1,5 +1,6 @@
 """What is loaded when: the command line answers before anything heavy is there."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,23 @@ def test_help_answers_without_loading_anything_heavy(tmp_path, verb):
     if not verb:  # typer itself imports pydantic to show the types of a verb's options
         # Of rich the oldest typer looks whether it is there.
         assert not loaded & {"pydantic", "yaml", "rich.console"}
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"), [("forecaster pre", "predict"), ("forecaster predict --what", "--what-if")]
+)
+def test_tab_completes_verbs_and_their_options(tmp_path, typed, offered):
+    words = {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+    program = "import sys; sys.argv = ['forecaster']; from forecaster.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=os.environ | words | {"_FORECASTER_COMPLETE": "complete_bash"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout.split() == [offered], done.stderr
 
 
 def test_importing_the_package_loads_nothing_heavy(tmp_path):

@@ -66,7 +66,7 @@ def load_verb(name: str) -> Any:
     return typer.main.get_command(part).commands[name]  # type: ignore[attr-defined]
 
 
-app = typer.Typer(name="forecaster", cls=_Verbs, **_SETTINGS)
+app = typer.Typer(name="forecaster", cls=_Verbs, **_SETTINGS | {"add_completion": True})
 for _name, _help in VERBS.items():
     app.command(_name, help=_help)(lambda: None)
 
