@@ -78,7 +78,8 @@ def find_freq(
     if integer:
         step = max(1, middle)
         return f"{step}i", not (gaps % step).any()
-    open_steps = _open_steps(gaps, mode, parts, time_zone)
+    # Rows as far apart as each other skip no days or hours, whatever the clock shows when it changes.
+    open_steps = _open_steps(gaps, mode, parts, time_zone) if len(gaps) > 1 else []
     for freq in [*open_steps, *_candidates(mode, time_zone)]:
         if _holds(Calendar(freq, time_zone, False), parts, scattered=not clear):
             return freq, True

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from forecaster.panel.calendar import Calendar
@@ -46,6 +46,7 @@ def slow_stamps(start, freq, zone, count):
 
 
 @settings(max_examples=75)
+@example(datetime(2000, 4, 1).date(), 0, "6h", "America/New_York", 42)
 @given(
     st.dates(datetime(1990, 1, 1).date(), datetime(2035, 1, 1).date()),
     st.integers(0, 47),
