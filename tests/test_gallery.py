@@ -40,7 +40,7 @@ def test_a_page_is_short_and_its_picture_small(script):
 @pytest.mark.slow
 @every_script
 def test_a_page_is_what_its_script_writes(script, tmp_path):
-    """The words to the letter; numbers within 2 %, or a unit of their last digit: machines round differently."""
+    """The words to the letter; numbers within 5 %, or a unit of their last digit: machines round differently."""
     shown = script.with_suffix(".md").read_text(encoding="utf-8")
     made = page(script, tmp_path)
     (picture,) = tmp_path.glob("*.png")
@@ -49,4 +49,4 @@ def test_a_page_is_what_its_script_writes(script, tmp_path):
     assert parts[0] == parts[1], f"run: python docs/make_gallery.py {script.relative_to(ROOT)}"
     for there, here in zip(NUMBER.findall(shown), NUMBER.findall(made), strict=True):
         (expected, unit), (found, _) = _value(there), _value(here)
-        assert found == pytest.approx(expected, rel=0.02, abs=1.01 * unit)
+        assert found == pytest.approx(expected, rel=0.05, abs=1.01 * unit)

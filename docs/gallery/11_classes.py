@@ -1,7 +1,7 @@
 """Which machine is worn? Classes of series
 
 With `label` a column is learned instead of a future: here whether a bearing is worn, seen in a vibration that
-knocks once a turn, in much noise. Machines that the model has not met are classified, with a probability, and
+knocks once a turn, in noise. Machines that the model has not met are classified, with a probability, and
 the picture shows which steps of a worn one say so. In the shell: `forecaster fit … --label state`; more in
 [classes](../classes.md).
 """
@@ -14,8 +14,8 @@ import forecaster as fc
 random, rows = np.random.default_rng(4), []
 for number in range(48):
     turn = (np.arange(48) + random.integers(12)) % 12
-    knock = 1.0 * (turn == 0) if number % 2 else 0
-    values = np.sin(2 * np.pi * turn / 12) + knock + 0.4 * random.standard_normal(48)
+    knock = 1.5 * (turn == 0) if number % 2 else 0
+    values = np.sin(2 * np.pi * turn / 12) + knock + 0.3 * random.standard_normal(48)
     state = "worn" if number % 2 else "sound"
     rows.append(
         pd.DataFrame({"machine": f"m{number}", "step": range(48), "vibration": values, "state": state})
