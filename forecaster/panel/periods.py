@@ -22,6 +22,7 @@ _SIGNALS = 64
 _ROWS = 4096
 _MIN_ROWS = 32
 _MIN_CYCLES = 3
+_FEWEST_TURNS = 2.25  # of the whole period that explains such a line best
 _QUARTER = 0.25
 _LEVEL = 0.01
 """Chance of finding a period in noise."""
@@ -90,8 +91,8 @@ def _strongest(signals: Floats) -> list[Period]:
         if strength[line] < strength[max(line - 2, 0) : line + 3].max():
             continue
         steps = _refined(signals, int(line) + _MIN_CYCLES)
-        # A step is a slow line that no period of enough cycles explains best.
-        if steps * (_MIN_CYCLES - 0.5) > len(signals[0]):
+        # A level shift is a slow line that half the rows explain best.
+        if _FEWEST_TURNS * steps > signals.shape[1]:
             continue
         if similar[steps] > 0 and (steps not in lines or strength[line] > strength[lines[steps]]):
             lines[steps] = int(line)

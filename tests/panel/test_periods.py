@@ -95,6 +95,17 @@ def test_nothing_repeats_where_there_is_nothing():
 
 
 @pytest.mark.skipif(not M4.exists(), reason="the data set is not here")
+def test_a_level_shift_is_no_period():
+    """A slow line, which two turns of half the rows explain best."""
+    for seed in range(40):
+        random = np.random.default_rng(seed)
+        promotions = random.random(386) < 0.2
+        shifted = 120 + 5 * random.normal(size=386) + 40 * promotions
+        shifted += 80 * (np.arange(386) > random.integers(180, 206))
+        assert find_periods(shifted[:, None], np.array([0, 386]), hidden=True) == ()
+
+
+@pytest.mark.skipif(not M4.exists(), reason="the data set is not here")
 @pytest.mark.parametrize("seed", range(6))
 def test_a_level_shift_is_no_period(seed):
     random = np.random.default_rng(seed)
