@@ -59,9 +59,13 @@ def test_every_link_and_picture_exists(page):
 @every_page
 def test_every_link_within_a_page_leads_to_a_heading(page):
     text = page.read_text(encoding="utf-8")
+    assert set(re.findall(r"\]\(#([^)]+)\)", text)) <= _anchors(text)
+
+
+def _anchors(text: str) -> set[str]:
+    """The headings of a page as links name them."""
     headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
-    anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-    assert set(re.findall(r"\]\(#([^)]+)\)", text)) <= anchors
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize(
@@ -73,17 +77,13 @@ def test_the_reference_is_up_to_date(page, made):
 
 
 def test_each_link_of_llms_txt_leads_to_a_heading():
-    anchors = {}
-    for page in ("reference.md", "api.md"):
-        headings = re.findall(
-            r"^#+ (.+)$", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.MULTILINE
-        )
-        anchors[page] = {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
-    links = re.findall(
-        r"\]\(([^)#]+)#?([^)]*)\)", (ROOT / "docs" / "llms.txt").read_text(encoding="utf-8")
-    )
+    folder = ROOT / "docs"
+    pages = {name: (folder / name).read_text(encoding="utf-8") for name in ("reference.md", "api.md")}
+    anchors = {name: _anchors(text) for name, text in pages.items()}
+    text = (folder / "llms.txt").read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#]+)#?([^)]*)\)", text)
     assert len(links) > 40
-    assert [link for link in links if not (ROOT / "docs" / link[0]).exists()] == []
+    assert [link for link in links if not (folder / link[0]).exists()] == []
     assert [link for link in links if link[1] and link[1] not in anchors[link[0]]] == []
 
 

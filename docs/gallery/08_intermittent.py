@@ -1,9 +1,9 @@
 """How many spare parts should lie in stock?
 
-On most days nobody asks for one, and a median of 0 helps nobody. Counts with zeros have one distribution here;
+On most days no part is ordered, and a median of 0 helps nobody. Counts with zeros have one distribution here;
 its sample paths are added up over the two weeks until the next delivery, and the stock that suffices in 95 of
 100 cases is read off the sums. The last two columns are what the rates say that the demands were drawn with: a
-year of zeros tells little of a motor that is asked for once in three weeks.
+year of zeros tells little of a motor that is ordered once in three weeks.
 """
 
 import numpy as np

@@ -181,14 +181,17 @@ def solve(
             break
     assert found is not None
     lower = [one for one in _LOWER_PHIS if one < found.phi]
-    others = [_at_phi(sums, group, one, found, least_noise, _SWEEPS) for one in lower]
-    least = min(others, key=lambda other: _change_over(season, units, other), default=found)
-    worth = _WORTH * _change_over(season, units, found)
-    return least if _change_over(season, units, least) < worth else found
+    if not lower:
+        return found
+    candidates = [found]
+    candidates += [_at_phi(sums, group, one, found, least_noise, _SWEEPS) for one in lower]
+    changes = [_change_over(season, units, one) for one in candidates]
+    least = int(np.argmin(changes))
+    return candidates[least] if changes[least] < _WORTH * changes[0] else found
 
 
 def _change_over(season: int, units: Sequence[Unit], found: Solution) -> float:
-    """The mean change over a season of what a solution leaves of units."""
+    """The mean change over a season m of what a solution leaves of units: mean |r_t − r_{t−m}|, r = z − fit."""
     changes = []
     for unit, fit in zip(units, fitted(units, found), strict=True):
         left = unit.z - fit
