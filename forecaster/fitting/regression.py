@@ -151,7 +151,7 @@ def solve(
     phi: float | None = None,
     start: Solution | None = None,
     xx: Floats | None = None,
-    least_noise: float = _LEAST,
+    least_noise: float | Floats = _LEAST,
     season: int = 1,
 ) -> Solution:
     """Returns the variances and coefficients of units.
@@ -165,7 +165,7 @@ def solve(
         phi: the autocorrelation of the errors; None = learned.
         start: variances to begin with.
         xx: of `Sums`, where they are known.
-        least_noise: variance of the noise of a unit, at least.
+        least_noise: variance of the noise of a unit, at least; of all or [U].
         season: steps between rows whose changes are compared.
     """
     sums = summed(units, xx)
@@ -286,7 +286,7 @@ def _times(matrices: Floats, vectors: Floats, design: Ints) -> Floats:
 
 
 def _at_phi(
-    sums: Sums, group: Ints, phi: float, before: Solution | None, least: float, sweeps: int
+    sums: Sums, group: Ints, phi: float, before: Solution | None, least: float | Floats, sweeps: int
 ) -> Solution:
     """Variances and coefficients at an autocorrelation, from those of one before.
 

@@ -43,17 +43,9 @@ def chance_of_zero(
         horizon: H.
     """
     season, steps = seasons[0], history.shape[1]
-    zero = (observed & (history == 0)).to(history.dtype)
-    seen = observed.to(history.dtype)
+    seen, closed = open_steps(history, observed, seasons, horizon)
+    zero = (history == 0) * seen
     lead = torch.arange(horizon, device=history.device)
-    closed = torch.zeros_like(history[:, :1], dtype=torch.bool)
-    for period in seasons:
-        if period > 1:
-            phases = _closed(zero, seen, period)  # [B, S, C]
-            closed = closed | phases[:, lead % period]
-            phase = torch.arange(-steps, 0, device=history.device) % period
-            seen = seen * ~phases[:, phase]
-    zero = zero * seen
     memory = max(_MEMORY, 10 * season)
     weight = seen * torch.arange(1 - steps, 1, device=history.device).div(memory).exp()[:, None]
     share = _mean(zero, weight)  # [B, 1, C]
@@ -63,6 +55,27 @@ def chance_of_zero(
     late = _mean(zero[:, last], seen[:, last])
     chance = chance * (late / share.clamp(min=_TINY)).clamp(max=1.0)
     return torch.where(closed, 1.0, chance[:, lead % season])
+
+
+def open_steps(
+    history: Float[Tensor, "B T C"],
+    observed: Bool[Tensor, "B T C"],
+    seasons: Sequence[int],
+    horizon: int,
+) -> tuple[Float[Tensor, "B T C"], Bool[Tensor, "B H C"]]:
+    """Returns 1 at observed steps of phases that are not closed, and which leads are closed."""
+    steps = history.shape[1]
+    zero = (observed & (history == 0)).to(history.dtype)
+    seen = observed.to(history.dtype)
+    lead = torch.arange(horizon, device=history.device)
+    closed = torch.zeros_like(history[:, :1], dtype=torch.bool).expand(-1, horizon, -1)
+    for period in seasons:
+        if period > 1:
+            phases = _closed(zero, seen, period)  # [B, S, C]
+            closed = closed | phases[:, lead % period]
+            phase = torch.arange(-steps, 0, device=history.device) % period
+            seen = seen * ~phases[:, phase]
+    return seen, closed
 
 
 def _shrunk(

@@ -28,6 +28,7 @@ from forecaster.model.embedding import Embedding, Shape, previous_values
 from forecaster.model.experts import CUTOFFS, FEW, Experts, Pool
 from forecaster.model.heads import QuantileHead, make_head
 from forecaster.model.layers import DecoderLayer, EncoderLayer
+from forecaster.model.mean_demand import steadied
 from forecaster.model.sampling import NUM_SAMPLES, Prediction, prediction_from_paths, uniforms
 from forecaster.model.scaling import ContextScaler, Scale
 from forecaster.model.shortcuts import may_hold
@@ -218,6 +219,9 @@ class Network(Trainable):
             scale.invert(rows.unflatten(0, (-1, channels)).transpose(1, 2)[:, : inputs.horizon])
             for rows in self.experts.quantiles(pool, inputs, only)
         )
+        if only is None and may_hold(self.experts.intermittent):
+            seasons = self.experts.season, self.experts.second
+            mean = steadied(mean, inputs.history, inputs.history_observed, seasons)
         evidence = pool.evidence
         error, trust = (
             part.unflatten(0, (-1, channels)) for part in (evidence.mixed_error, evidence.trust)

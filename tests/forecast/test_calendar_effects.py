@@ -118,6 +118,16 @@ def test_noise_has_no_calendar(walk):
     assert found is None or np.abs(found.own).max() < NOISE / 3
 
 
+@pytest.mark.parametrize("seed", [0, 2, 4])
+def test_rare_demand_has_next_to_no_calendar(seed):
+    """36 orders in 730 days: effects fitted to them had a deviation of up to 2 in the logarithm."""
+    rng = np.random.default_rng(seed)
+    orders = (rng.random((1, 730)) < 0.05) * (1.0 + rng.poisson(3, (1, 730)))
+    panel = panel_of(table(orders, days(730)))
+    effects = learn_effects(panel)
+    assert effects is None or effects.of_calendar(panel).std() < 0.7
+
+
 def test_a_holiday_has_an_effect_of_its_own_and_of_the_days_around_it():
     pytest.importorskip("holidays")
     time = days(1220)
