@@ -91,7 +91,7 @@ def test_the_pages_stay_short():
     generated = {"api.md", "reference.md"}
     pages = [page for page in (ROOT / "docs").glob("*.md") if page.name not in generated]
     lines = sum(len(page.read_text(encoding="utf-8").splitlines()) for page in pages)
-    assert lines <= 1335  # 1,285 and stability, too few rows, a container
+    assert lines <= 1360  # 1,285 and stability, too few rows, a container, JSON, tools
 
 
 def _place(folder: Path) -> None:

@@ -6,7 +6,7 @@ import sys
 import pytest
 from forecast import tiny
 
-EXTRAS = ("matplotlib", "holidays", "onnx", "onnxruntime", "onnxscript", "ray")
+EXTRAS = ("matplotlib", "holidays", "onnx", "onnxruntime", "onnxscript", "ray", "mcp_types")
 BLOCKED = f"""
 import sys
 from importlib.metadata import Distribution, PackageNotFoundError
@@ -76,6 +76,7 @@ def test_a_missing_extra_is_one_line_with_the_pip_command_before_any_work(python
         "predict model shop.csv --out all.csv --plot some.png": "pip install matplotlib",
         "backtest model shop.csv --report page.html": "pip install matplotlib",
         "explain model shop.csv --only a --out page.html": "pip install matplotlib",
+        "mcp": "pip install 'mcp>=2'",
     }
     before = sorted(tmp_path.iterdir())
     program = f"""{MAIN}

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import forecaster as fc
 from forecaster.cli import VERBS
+from forecaster.cli.document import CODES
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "stability.md").read_text(encoding="utf-8")
@@ -26,6 +27,13 @@ def test_every_name_that_is_kept_exists():
 def test_every_verb_that_is_kept_exists():
     assert _listed("Verbs of the shell") <= set(VERBS)
     assert len(_listed("Verbs of the shell")) >= 15
+
+
+def test_every_code_of_an_error_that_is_kept_exists():
+    page = (ROOT / "docs" / "how-to.md").read_text(encoding="utf-8")
+    listed = page.partition("Codes: ")[2].partition("After Ctrl-C")[0]
+    codes = set(re.findall(r"`(\w+)`", listed))
+    assert codes == {*CODES.values(), "usage", "bug"} and len(codes) == 9
 
 
 def test_every_test_that_the_page_names_exists():

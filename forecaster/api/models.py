@@ -838,6 +838,11 @@ class Study:
         return self._outcome.plan.study
 
     @property
+    def metrics(self) -> tuple[str, ...]:
+        """The scores that are minimised; the first one ranks the trials."""
+        return tuple(self._outcome.plan.metrics)
+
+    @property
     def best(self) -> Config:
         """The config with the smallest value; of several metrics, of the first one."""
         return self._outcome.config(self._outcome.best)

@@ -1,7 +1,8 @@
 """The command line: one file per verb, no arithmetic.
 
 Exit codes: 0; 2 with one line per fault the user can mend; 3 where `monitor` finds a model broken; 130 after
-Ctrl-C; 143 after SIGTERM.
+Ctrl-C; 143 after SIGTERM. With `--json` standard output is one document (`cli.document`), and all else goes to
+standard error.
 Start-up imports typer alone: neither pydantic nor rich.
 """
 
@@ -10,15 +11,16 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, redirect_stdout, suppress
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from forecaster import __version__
+from forecaster.cli import document
 from forecaster.cli.interrupt import Interrupt
-from forecaster.errors import ForecasterError, visible
+from forecaster.errors import visible
 
 VERBS = {
     "check": "Show the role of every column, and what may go wrong.",
@@ -33,6 +35,7 @@ VERBS = {
     "detect": "Mark the values outside the band that was forecast one step before them.",
     "explain": "Show the attention weights of one forecast, and which inputs change it.",
     "export": "Register a model in MLflow, or write it as an ONNX file.",
+    "mcp": "Serve check, predict, backtest and explain as tools to a client of the Model Context Protocol.",
     "runs": "List recorded runs, or copy local ones to their store.",
     "ui": "Serve MLflow's pages on a store, to this machine alone, until Ctrl-C.",
     "demo": "Fit, forecast and score the demo data.",
@@ -63,7 +66,30 @@ def load_verb(name: str) -> Any:
         part.add_typer(module.app, name=name)
     else:
         part.command(name)(getattr(module, name))
-    return typer.main.get_command(part).commands[name]  # type: ignore[attr-defined]
+    command = typer.main.get_command(part).commands[name]  # type: ignore[attr-defined]
+    for one in (command, *getattr(command, "commands", {}).values()):
+        one.params.append(_json_option())
+    return command
+
+
+def _json_option() -> Any:
+    """Returns the option that every verb has; `main` acts on it before options are parsed."""
+    part = typer.Typer(**_SETTINGS)
+    part.command()(_with_json)
+    return typer.main.get_command(part).params[0]
+
+
+def _with_json(
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            document.OPTION,
+            expose_value=False,
+            help="Print one JSON document; all else goes to standard error.",
+        ),
+    ] = False,
+) -> None:
+    """Has the option."""
 
 
 app = typer.Typer(name="forecaster", cls=_Verbs, **_SETTINGS | {"add_completion": True})
@@ -104,34 +130,41 @@ def main() -> None:
 
 
 def _run(interrupt: Interrupt) -> int:
-    """Runs a verb and returns its exit code; prints one line per fault."""
+    """Runs a verb and returns its exit code; prints its document, or one line per fault."""
+    as_json = document.wanted()
+    # Of the machines and devices that torchrun has started, one prints.
+    prints = as_json and os.environ.get("RANK", "0") == "0"
     try:
-        code = app(standalone_mode=False)
+        with redirect_stdout(sys.stderr) if as_json else nullcontext():
+            answer = document.answered(app)
+        then = answer.pop("then", None)
+        if prints:
+            typer.echo(document.text(answer))
         _flush_output()
+        if then is not None:
+            then()
+        code: int = answer["exit_code"]
+        return code
     except typer.Abort:
         return 130
-    except ForecasterError as error:
-        message = "" if error.reported_elsewhere else error.in_shell or str(error)
-    except OSError as error:  # one that no verb foresaw: a full pipe, a folder that vanished
-        parts = (error.filename, error.strerror or error)
-        message = ": ".join(str(part) for part in parts if part)
-    except MemoryError as error:
-        message = f"out of memory: {str(error) or 'free some, or give less data at a time'}"
     except Exception as error:
-        # Usage errors of typer, whichever release: they format themselves.
-        formatted = getattr(error, "format_message", None)
-        if formatted is None and not interrupt.came:
-            raise
-        message = formatted() if formatted else ""
-        if type(error).__name__ == "NoArgsIsHelpError":
-            typer.echo(message, err=True)
+        if interrupt.came:  # the fault is a consequence of Ctrl-C
             return 2
-    else:
-        return code or 0
-    if not interrupt.came:  # else the fault is a consequence of Ctrl-C
-        for line in visible(message).splitlines():  # none of an error that another rank reports
+        failure = document.failed(error)
+        if getattr(error, "reported_elsewhere", False):
+            return 2
+        if prints:
+            with suppress(OSError):
+                typer.echo(document.text(failure))
+        fault = failure["error"]
+        if fault["code"] == "bug":
+            raise
+        if type(error).__name__ == "NoArgsIsHelpError":
+            typer.echo(fault["message"], err=True)
+            return 2
+        for line in visible(fault["message"]).splitlines():
             typer.echo(f"error: {line}", err=True)
-    return 2
+        return 2
 
 
 def _flush_output() -> None:

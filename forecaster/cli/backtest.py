@@ -45,7 +45,7 @@ def backtest(
     config: options.ConfigFile = None,
     sets: options.Sets = None,
     **given: Any,
-) -> None:
+) -> dict[str, Any]:
     """Score a model at past cutoffs, beside baselines.
 
     By default its settings are fitted again to the rows before the first cutoff, so that no scored row
@@ -94,4 +94,5 @@ def backtest(
         further_options = {"presets": further, "experts": experts, "fit": fit}
         result = api.backtest(table, config=settings, **further_options, **given)
         Screen().print_summary(result)
-    results.put(result, out, plot, report)
+    files = results.put(result, out, plot, report)
+    return {**results.about_scores(result), **files}

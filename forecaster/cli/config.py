@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import typer
 
 from forecaster.cli import options
@@ -9,11 +11,13 @@ from forecaster.cli import options
 
 def config(
     preset: options.Preset = None, config: options.ConfigFile = None, sets: options.Sets = None
-) -> None:
+) -> dict[str, Any]:
     """Print all settings with their values and descriptions, as YAML.
 
     Without options these are the defaults.
     """
     from forecaster.config import config_from, describe, load_config
 
-    typer.echo(describe(config_from(load_config(config, sets or ()), None, {}, preset)), nl=False)
+    settings = config_from(load_config(config, sets or ()), None, {}, preset)
+    typer.echo(describe(settings), nl=False)
+    return {"settings": settings.model_dump(mode="json")}

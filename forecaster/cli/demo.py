@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,13 +13,14 @@ _UNTIL = "2025-09-10"
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for everything the demo makes.")] = Path("demo"),
-) -> None:
+) -> dict[str, Any]:
     """Fit, forecast and score the demo data.
 
     Everything lands in one folder, an MLflow store of the runs too.
     """
 
     from forecaster import api
+    from forecaster.cli import results
     from forecaster.files import shipped
     from forecaster.forecast.writer import write_figure
     from forecaster.runs.console import Screen
@@ -57,4 +58,6 @@ def demo(
     if drawn:
         console.print(f"picture    {picture.absolute()}", soft_wrap=True)
         console.print(f"report     {page.absolute()}", soft_wrap=True)
-    console.print(f"runs       {where_to_look(store['tracking']['uri'])}", soft_wrap=True)
+    runs = where_to_look(store["tracking"]["uri"])
+    console.print(f"runs       {runs}", soft_wrap=True)
+    return {"out": out, "runs": runs, **results.about_scores(backtest)}

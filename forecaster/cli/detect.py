@@ -24,7 +24,7 @@ def detect(
     plot: Annotated[Path | None, typer.Option(help="Picture to draw: .png, .svg or .pdf.")] = None,
     overwrite: options.Overwrite = False,
     **given: Any,
-) -> None:
+) -> dict[str, Any]:
     """Mark the values outside the band that was forecast one step before them."""
     saved, table = results.model_and_table(model, data)
     results.check_files({ROWS: out, PICTURES: plot}, (table, given["covariates"]), overwrite)
@@ -42,4 +42,13 @@ def detect(
         anomalies = loaded.detect(progress=update, **given)
     for line in (anomalies.report, *anomalies.events[:_LISTED]):
         typer.echo(visible(line))
-    results.put(anomalies, out, plot)
+    files = results.put(anomalies, out, plot)
+    rows = anomalies.rows
+    return {
+        "level": anomalies.level,
+        "counts": {name or "not compared": count for name, count in anomalies.counts.items()},
+        "anomalies": rows.filter(rows["event"] > 0),
+        "summary": anomalies.report,
+        "out": files["out"],
+        "plot": files["plot"],
+    }

@@ -20,7 +20,7 @@ def explain(
     data: options.ModelTable = None,
     overwrite: options.Overwrite = False,
     **given: Any,
-) -> None:
+) -> dict[str, Any]:
     """Show the attention weights of one forecast, and which inputs change it.
 
     Writes attention over experts, of a network that has a weight also attention over real time, and how far
@@ -45,3 +45,19 @@ def explain(
         for line in effects.report.splitlines():
             typer.echo(visible(line))
     typer.echo(f"wrote {out}")
+    return {"out": out, **_about(explanation)}
+
+
+def _about(explanation: Any) -> dict[str, Any]:
+    """Returns the numbers of an explanation; of a class those of its steps."""
+    if not hasattr(explanation, "importance"):
+        names = ("label", "probability", "rows")
+        return {name: getattr(explanation, name) for name in names} | {"summary": explanation.report}
+    experts, name = explanation.experts, explanation.name
+    return {
+        "series": explanation.title,
+        "importance": [{**vars(one), "name": name(one)} for one in explanation.importance],
+        "effects": explanation.effects.rows,
+        "experts": [] if experts is None else experts.rows,
+        "summary": explanation.report,
+    }

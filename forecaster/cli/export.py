@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -31,7 +31,7 @@ def export(
         ),
     ] = None,
     overwrite: options.Overwrite = False,
-) -> None:
+) -> dict[str, Any]:
     """Register a model in MLflow, or write it as an ONNX file.
 
     A version with a lower loss than the champion becomes the champion; so does one that knows a horizon more of the
@@ -51,9 +51,12 @@ def export(
     if onnx is not None:
         check_onnx(onnx, overwrite)
     loaded = api.load(model)
+    answer: dict[str, Any] = {"onnx": None, "onnx_content": None, "registered": None, "summary": None}
     if onnx is not None:
         typer.echo("exporting the model to ONNX takes about 20 seconds")
-        typer.echo(f"wrote {onnx}: {loaded.export_onnx(onnx)}")
+        content = loaded.export_onnx(onnx)
+        typer.echo(f"wrote {onnx}: {content}")
+        answer |= {"onnx": onnx, "onnx_content": content}
     if mlflow is not None:
         published = loaded.export(
             mlflow, TrackingConfig(uri=uri, experiment=experiment), champion, data
@@ -63,3 +66,7 @@ def export(
         serve = f"mlflow models serve -m {published.address} --env-manager local --port 5001"
         typer.echo(f"forecast with it: {published.in_store(predict)}")
         typer.echo(f"serve it: {published.in_store(serve)}")
+        names = ("name", "version", "is_champion", "address", "store")
+        answer["registered"] = {name: getattr(published, name) for name in names}
+        answer["summary"] = published.sentence
+    return answer

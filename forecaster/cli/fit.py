@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from forecaster import api
-from forecaster.cli import options
+from forecaster.cli import options, results
 
 
 @options.flags_of(api.fit)
@@ -25,7 +25,7 @@ def fit(
         typer.Option("--from", metavar="MODEL", help="Start from the weights of another model."),
     ] = None,
     **given: Any,
-) -> None:
+) -> dict[str, Any]:
     """Fit a model to a table.
 
     Prints the role of every column, trains, scores the validation rows beside seasonal naive, and
@@ -33,4 +33,6 @@ def fit(
     """
     from forecaster.config import load_config
 
-    api.fit(data, config=load_config(config, sets or ()), out=out, warm_start=warm_start, **given)
+    settings = load_config(config, sets or ())
+    model = api.fit(data, config=settings, out=out, warm_start=warm_start, **given)
+    return {"out": out, **results.about_fit(model)}

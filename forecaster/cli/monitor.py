@@ -39,7 +39,7 @@ def monitor(
     report: Annotated[Path | None, typer.Option(help="Page for a browser: .html.")] = None,
     overwrite: options.Overwrite = False,
     **given: Any,
-) -> None:
+) -> dict[str, Any]:
     """Compare the forecasts of a model with the truth that has come since its fit.
 
     Exit code 3: a band or the skill has broken down; what differs in the new rows is printed.
@@ -53,16 +53,25 @@ def monitor(
         raise ConfigError(f"{model}: expected a model that forecasts, found a classifier")
     found = loaded.monitor(data, forecasts=files or None, **given)
     if found is None:
-        return
+        nothing = dict.fromkeys(
+            ("broken", "summary", "verdict", "out", "plot", "report", "recalibrated")
+        )
+        return {**nothing, "scores": {}}
 
     from forecaster.runs.console import Screen
 
     Screen().print_summary(found)
     typer.echo(visible(found.sentence))
-    results.put(found, out, plot, report)
+    written = results.put(found, out, plot, report)
     if recalibrate is not None:
         names = ("covariates", "tracking", "device", *DataOptions.__annotations__)
         reading = {name: given[name] for name in names if name in given}
         loaded.update(data, refit="bands", out=recalibrate, overwrite=overwrite, **reading)
-    if found.broken:
-        raise typer.Exit(BROKEN)
+    return {
+        "exit_code": BROKEN if found.broken else 0,
+        "broken": found.broken,
+        "summary": found.sentence,
+        **results.about_scores(found),
+        **written,
+        "recalibrated": recalibrate,
+    }

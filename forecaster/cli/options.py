@@ -16,7 +16,9 @@ import typer
 
 from forecaster.api import shell_command
 from forecaster.arguments import kinds_in
+from forecaster.cli import document
 from forecaster.options import Option, data_options, options_of
+from forecaster.panel.findings import Finding, printed_findings
 
 Model = Annotated[
     Path,
@@ -46,10 +48,16 @@ Store = Annotated[
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Overwrite existing outputs.")]
 
 
+Verb = Callable[..., dict[str, Any]]
+"""Returns what it did: the keys of its document."""
+
+
 def flags_of(
     function: Callable[..., Any], *without: str, table: Callable[..., Any] | None = None
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+) -> Callable[[Verb], Verb]:
     """Gives a verb a flag for each option of a function that the verb does not declare itself.
+
+    Findings that are printed while it runs join what it returns, unless it returns its own.
 
     Args:
         function: of the Python interface.
@@ -57,7 +65,7 @@ def flags_of(
         table: the function for a table without a model, whose further options get flags too.
     """
 
-    def decorate(verb: Callable[..., None]) -> Callable[..., None]:
+    def decorate(verb: Verb) -> Verb:
         hints = get_type_hints(verb, include_extras=True)
         own = [
             part.replace(annotation=hints[name], kind=Parameter.KEYWORD_ONLY)
@@ -74,15 +82,20 @@ def flags_of(
         }
 
         @wraps(verb)
-        def run(**given: Any) -> None:
+        def run(**given: Any) -> dict[str, Any]:
             for name, hint in lists.items():
                 if given[name] is not None:
                     parts = [part.strip() for part in given[name].split(",") if part.strip()]
                     given[name] = [*map(_number, parts)] if float in kinds_in(hint) else parts
             left_out = [name for name in data_options() if given.get(name) is None]
-            context = copy_context()
-            context.run(shell_command.set, shlex.join(["forecaster", *sys.argv[1:]]))
-            context.run(verb, **{name: value for name, value in given.items() if name not in left_out})
+            context, found = copy_context(), dict[Finding, None]()
+            # Files name the command that made them; they are the same with a document.
+            words = [word for word in sys.argv[1:] if word != document.OPTION]
+            context.run(shell_command.set, shlex.join(["forecaster", *words]))
+            context.run(printed_findings.set, found)
+            chosen = {name: value for name, value in given.items() if name not in left_out}
+            answer = context.run(verb, **chosen)
+            return {"findings": [*found], **answer}
 
         flags = [_flag(*option) for option in options.values()]
         run.__signature__ = Signature([*own, *flags])  # type: ignore[attr-defined]

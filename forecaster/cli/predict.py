@@ -42,7 +42,7 @@ def predict(
         str | None, typer.Option(help="Ray cluster; auto: the running one. Default: one started here.")
     ] = None,
     **given: Any,
-) -> None:
+) -> dict[str, Any]:
     """Forecast every series of a table.
 
     Without a model, which is then made of the table at once, --horizon is required.
@@ -93,13 +93,20 @@ def predict(
         if out is None:
             for name in ("sum", "by", "sum_partial", "hierarchy", "reconcile"):
                 given.pop(name, None)
-            _print_first(loaded, request, plot, given | {"progress": update})
-            return
+            return _print_first(loaded, request, plot, given | {"progress": update})
         done = loaded.predict_to(out, engine=elsewhere, overwrite=overwrite, progress=update, **given)
     _print_outcome(done)
     _print_parts(done, given.get("samples") if request is None else None)
-    if plot is not None:
-        results.put(done.first(), None, plot)
+    drawn = {"plot": None} if plot is None else results.put(done.first(), None, plot)
+    return {
+        "out": done.path,
+        "plot": drawn["plot"],
+        "whole": done.whole,
+        "parts": done.n_blocks,
+        "parts_made": done.made,
+        "summary": done.report,
+        "findings": done.findings,
+    }
 
 
 def _early(model: Path, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,8 +124,8 @@ def _print_first(
     request: TotalRequest | HierarchyRequest | None,
     plot: Path | None,
     given: dict[str, Any],
-) -> None:
-    """Prints the first rows instead of writing a file."""
+) -> dict[str, Any]:
+    """Prints the first rows instead of writing a file; returns all."""
     from forecaster.forecast.parts import rows_of
     from forecaster.forecast.totals import PATHS, TotalRequest
     from forecaster.runs.console import Screen
@@ -141,9 +148,16 @@ def _print_first(
             found = found.total(request.period, request.by, partial=request.partial, **how)
         else:
             found = found.hierarchy(request.spec, request.method, **how)
-    Screen().print_rows(rows_of(found))
+    rows = rows_of(found)
+    Screen().print_rows(rows)
     _print_outcome(found)
-    results.put(found, None, plot)
+    files = results.put(found, None, plot)
+    return {
+        "rows": rows,
+        "plot": files["plot"],
+        "summary": found.report,
+        "findings": found.findings,
+    }
 
 
 def _print_outcome(

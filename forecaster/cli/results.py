@@ -1,4 +1,4 @@
-"""Output files of predict, backtest and detect: checked before the work, written after it."""
+"""Results of verbs: output files, checked before the work and written after it, and what documents say."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -16,6 +16,9 @@ from forecaster.errors import ConfigError, OutputError, visible
 from forecaster.forecast.model_folder import check_saved, is_model
 from forecaster.forecast.writer import check_suffix, write_figure
 from forecaster.options import DataOptions
+
+if TYPE_CHECKING:
+    from forecaster.panel.panel import Panel
 
 
 def check_files(
@@ -38,8 +41,14 @@ def check_files(
     check_paths(*inputs)
 
 
-def put(result: Any, rows: Path | None, picture: Path | None, page: Path | None = None) -> None:
-    """Writes the rows of a result, then its picture and page; a drawing that fails is a warning."""
+def put(
+    result: Any, rows: Path | None, picture: Path | None, page: Path | None = None
+) -> dict[str, Path | None]:
+    """Writes the rows of a result, then its picture and page; a drawing that fails is a warning.
+
+    Returns:
+        Those that were written: out, plot and report.
+    """
     from forecaster.runs.console import Screen
 
     if rows is not None:
@@ -49,10 +58,70 @@ def put(result: Any, rows: Path | None, picture: Path | None, page: Path | None 
     def drawn(path: Path, draw: Callable[[], None]) -> bool:
         return Screen(stderr=True).attempt(str(path), draw, "everything else is complete", OutputError)
 
+    made: dict[str, Path | None] = {"out": rows, "plot": None, "report": None}
     if picture is not None and drawn(picture, lambda: write_figure(result.plot(), picture)):
         typer.echo(f"drew {picture}")
+        made["plot"] = picture
     if page is not None and drawn(page, lambda: result.report(page)):
         typer.echo(f"wrote {page}")
+        made["report"] = page
+    return made
+
+
+def about_table(panel: Panel) -> dict[str, Any]:
+    """Returns the roles of the columns of a table, and its size."""
+    names = ("column", "role", "kind", "because")
+    return {
+        "columns": [dict(zip(names, row, strict=True)) for row in panel.schema.rows()],
+        "layout": panel.schema.layout,
+        "series": panel.n_series,
+        "channels": panel.n_channels,
+        "rows": panel.n_rows,
+        "frequency": panel.calendar.freq,
+        "regular": panel.regular,
+        "season_length": panel.calendar.season_length,
+    }
+
+
+def about_fit(model: api.Model[Any]) -> dict[str, Any]:
+    """Returns what a fit has learned, and its scores on validation rows."""
+    names = ("steps", "best_step", "ended", "network_weight", "expert_weights")
+    return {
+        "kind": type(model).__name__.lower(),
+        "horizon": model.config.horizon,
+        **{name: model.metrics.get(name) for name in names},
+        "scores": model.metrics.get("validation", {}).get("scores", {}),
+    }
+
+
+def about_scores(result: Any) -> dict[str, Any]:
+    """Returns the scores of a backtest by model, as they are printed, and the verdict."""
+    scores = {row.pop("model"): row for row in rows_in(result.summary_columns)}
+    if isinstance(result.scored, int):  # of forecasts
+        counts = {
+            "cutoffs": len(result.forecasts),
+            "scored": result.scored,
+            "unscored": result.unscored,
+        }
+        return {
+            "scores": scores,
+            "verdict": result.verdict,
+            **counts,
+            "by_level": rows_in(result.level_columns),
+        }
+    confusion = rows_in(result.confusion_columns)
+    return {
+        "scores": scores,
+        "verdict": result.verdict,
+        "scored": result.scored.sum(),
+        "confusion": confusion,
+    }
+
+
+def rows_in(columns: Mapping[str, Sequence[Any]] | None) -> list[dict[str, Any]]:
+    """Returns columns as rows by name; none where there are no columns."""
+    names = [*(columns or ())]
+    return [dict(zip(names, row, strict=True)) for row in zip(*(columns or {}).values(), strict=True)]
 
 
 def refuse_options(given: Mapping[str, object], verb: str) -> dict[str, Any]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from forecaster.cli import options
-from forecaster.errors import number_of, visible
+from forecaster.cli import document, options
+from forecaster.errors import ConfigError, number_of, visible
 
 if TYPE_CHECKING:
     from forecaster.runs.tracking import RunRow
@@ -24,24 +22,21 @@ def runs(
     limit: Annotated[int, typer.Option(min=1, help="Number of runs, the newest ones.")] = 20,
     experiment: Annotated[str | None, typer.Option(help="Runs of one experiment only.")] = None,
     trials: Annotated[bool, typer.Option("--trials", help="Include the trials of sweeps.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     uri: options.Store = None,
-) -> None:
+) -> dict[str, Any]:
     """List recorded runs, newest first, or copy local ones to their store."""
     if context.invoked_subcommand is not None:
-        return
+        return {}
     from forecaster.config import TrackingConfig
     from forecaster.runs.tracking import list_runs, pending
 
     rows = list_runs(TrackingConfig(uri=uri), experiment, limit, trials)
-    if as_json:
-        typer.echo(json.dumps([asdict(row) for row in rows], indent=1))
-        return
     _show(rows)
     if waiting := len(pending()):
         typer.echo(
             f"{number_of(waiting, 'run')} in the local store only; copy with: forecaster runs sync"
         )
+    return {"runs": rows, "local_only": waiting}
 
 
 @app.command("sync")
@@ -49,7 +44,7 @@ def sync(
     uri: Annotated[
         str | None, typer.Option(help="MLflow store; default: the one each run was meant for.")
     ] = None,
-) -> None:
+) -> dict[str, Any]:
     """Copy the runs that were logged locally, because their store was away."""
     from forecaster.runs import tracking
 
@@ -60,13 +55,18 @@ def sync(
         typer.echo(f"refused by the store, and left out: {visible(line)}", err=True)
     if done.busy:
         typer.echo(f"{number_of(done.busy, 'run')} still being written; sync again later")
-    for store, (count, reason) in done.away.items():
-        typer.echo(
-            f"error: MLflow store {store}: {reason}; {number_of(count, 'run')} not copied", err=True
-        )
+    away = [
+        f"MLflow store {store}: {reason}; {number_of(count, 'run')} not copied"
+        for store, (count, reason) in done.away.items()
+    ]
+    for line in away:
+        typer.echo(f"error: {line}", err=True)
     if not (done.sent or done.busy or done.away):
         typer.echo("no run to copy")
-    raise typer.Exit(2 if done.away else 0)
+    answer = {"copied": done.sent, "refused": done.refused, "busy": done.busy}
+    if away:
+        answer |= {"exit_code": 2, "error": document.fault_of(ConfigError("\n".join(away)))}
+    return answer
 
 
 def _show(rows: list[RunRow]) -> None:

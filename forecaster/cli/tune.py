@@ -21,7 +21,7 @@ def tune(
         ),
     ] = None,
     **given: Any,
-) -> None:
+) -> dict[str, Any]:
     """Search for better settings than those of a config.
 
     Each trial is fitted and then scored on later rows of the table; the first one is the config as it
@@ -30,9 +30,18 @@ def tune(
     """
     from forecaster.config import load_config
 
-    api.tune(
+    study = api.tune(
         config=load_config(config, sets or ()),
         metrics=metric,
         refit=given["out"] is not None or given["register"] is not None,
         **given,
     )
+    return {
+        "study": study.name,
+        "metrics": study.metrics,
+        "best_value": study.best_value,
+        "preset_value": study.preset_value,
+        "best": study.best.model_dump(mode="json"),
+        "trials": study.trials,
+        "out": given["out"],
+    }

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from forecaster import api
-from forecaster.cli import options
+from forecaster.cli import options, results
 from forecaster.errors import ConfigError
 
 
@@ -24,7 +24,7 @@ def update(
     out: Annotated[Path, typer.Option(metavar="PATH", help="Folder for the new model.")],
     overwrite: options.Overwrite = False,
     **given: Any,
-) -> None:
+) -> dict[str, Any]:
     """Update a model with the rows that came after its fit.
 
     Nothing is chosen again: experts are solved from all rows, what was trained is trained on from where it is, and
@@ -33,4 +33,10 @@ def update(
     loaded = api.load(model)
     if not isinstance(loaded, api.Forecaster):
         raise ConfigError(f"{model}: expected a model that forecasts, found a classifier: fit it again")
-    loaded.update(data, out=out, overwrite=overwrite, **given)
+    new = loaded.update(data, out=out, overwrite=overwrite, **given)
+    changed = new is not loaded
+    return {
+        "out": out if changed else None,
+        "new_steps": new.metrics["update"]["steps"] if changed else 0,
+        **results.about_fit(new),
+    }

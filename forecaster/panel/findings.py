@@ -9,6 +9,7 @@ import glob
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -57,6 +58,10 @@ class Finding:
             return f"{self.text}; {self.advice}" if self.advice else self.text
         first = f" (first: {self.first})" if self.first else ""
         return f"{self.severity} {self.rule}: {self.text}{first}; {self.advice}"
+
+
+printed_findings: ContextVar[dict[Finding, None] | None] = ContextVar("printed_findings", default=None)
+"""Takes what is printed, in its order and once; None = nobody asks for it."""
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from forecaster.errors import first_line, number_of, visible
 from forecaster.forecast.writer import NEEDS_MATPLOTLIB, can_draw
-from forecaster.panel.findings import SEVERITIES, Finding, worst_first
+from forecaster.panel.findings import SEVERITIES, Finding, printed_findings, worst_first
 from forecaster.panel.panel import Panel
 from forecaster.panel.periods import find_periods, period_words
 
@@ -106,6 +106,8 @@ class Screen(Console):
 
     def print_findings(self, found: Sequence[Finding]) -> None:
         """Prints what is remarkable about a table, worst first, with what to do about it."""
+        if (printed := printed_findings.get()) is not None:
+            printed |= dict.fromkeys(worst_first(found))
         styles = {"error": "red", "warning": "yellow", "note": "cyan"}
         table = Table.grid(
             Column(no_wrap=True), Column(no_wrap=True), Column(overflow="fold"), padding=(0, 2)

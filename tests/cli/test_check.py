@@ -34,22 +34,22 @@ def test_what_was_noticed_is_printed_beside_the_errors_that_stopped_the_work(fol
     assert said.endswith("1 error, 1 warning, 1 note")
 
 
-def test_json_is_one_list_of_findings_whatever_happens(folder, shell):
+def test_json_has_the_findings_whatever_happens(folder, shell):
     _contradicting()
     answer = shell("check", "odd.csv", "--json")
-    found = json.loads(answer.out)
-    assert answer.code == 2 and answer.err == ""
+    found = json.loads(answer.out)["findings"]
+    assert answer.code == 2
     assert [finding["severity"] for finding in found] == ["error", "warning", "note"]
     assert set(found[0]) == {"severity", "rule", "text", "advice", "series", "where", "count"}
     for name in ("away.csv", "empty.csv"):
         (folder / "empty.csv").touch()
         answer = shell("check", name, "--json")
-        (finding,) = json.loads(answer.out)
+        (finding,) = json.loads(answer.out)["findings"]
         assert answer.code == 2 and finding["severity"] == "error"
     answer = shell("check", "shop.csv", "--target", "away", "--json")
-    assert answer.code == 2 and "no column 'away'" in json.loads(answer.out)[0]["text"]
+    assert answer.code == 2 and "no column 'away'" in json.loads(answer.out)["error"]["message"]
     answer = shell("check", "plain.csv", "--json")
-    assert answer.code == 0 and json.loads(answer.out) == []
+    assert answer.code == 0 and json.loads(answer.out)["findings"] == []
 
 
 def test_both_tables_that_cannot_be_read_are_named_at_once(folder, shell):

@@ -1,5 +1,6 @@
 """A monitor: what broke is found and said, what did not is left alone."""
 
+import json
 from functools import cache
 
 import numpy as np
@@ -102,8 +103,11 @@ def test_the_shell_exits_with_3_writes_a_page_and_recalibrates(shell, tmp_path):
     shop("scatter").write_csv(tmp_path / "shop.csv")
     outputs = ["--report", tmp_path / "page.html", "--plot", tmp_path / "picture.png"]
     words = [*outputs, "--recalibrate", tmp_path / "new", "--no-tracking"]
-    answer = shell("monitor", tmp_path / "model", tmp_path / "shop.csv", *words)
-    assert answer.code == 3 and "the 80 % band held" in answer.out
+    answer = shell("monitor", tmp_path / "model", tmp_path / "shop.csv", *words, "--json")
+    assert answer.code == 3 and "the 80 % band held" in answer.err
+    document = json.loads(answer.out)
+    assert document["exit_code"] == 3 and document["broken"] is True
+    assert document["recalibrated"] == str(tmp_path / "new") and document["findings"]
     page = (tmp_path / "page.html").read_text()
     assert "the model has broken down" in page and "<svg" in page
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")

@@ -64,11 +64,11 @@ def test_runs_can_be_chosen_and_read_by_programs(shell):
     with open_run(TrackingConfig(uri="http://127.0.0.1:1"), "x"):
         pass
     assert "experiment" in shell("runs")[1].splitlines()[0]
-    told = json.loads(shell("runs", "--experiment", "energy", "--json")[1])
+    told = json.loads(shell("runs", "--experiment", "energy", "--json")[1])["runs"]
     (row,) = told
     assert (row["name"], row["experiment"], row["wql"], row["skill"]) == ("loads", "energy", 0.1, 0.25)
-    assert len(json.loads(shell("runs", "--json", "--limit", 2)[1])) == 2
-    trials = json.loads(shell("runs", "--json", "--trials")[1])
+    assert len(json.loads(shell("runs", "--json", "--limit", 2)[1])["runs"]) == 2
+    trials = json.loads(shell("runs", "--json", "--trials")[1])["runs"]
     assert sorted(row["name"] for row in trials if row["kind"] == "trial") == ["trial-000", "trial-001"]
     code, _, err = shell("runs", "--experiment", "shops")
     assert code == 2
@@ -88,7 +88,8 @@ def test_without_a_store_nothing_is_made_and_it_is_said(shell, place):
 
 def test_a_store_without_runs_is_said_to_have_none(shell):
     assert shell("runs") == (0, "no runs recorded\n", "")
-    assert shell("runs", "--json") == (0, "[]\n", "")
+    code, out, err = shell("runs", "--json")
+    assert (code, err) == (0, "no runs recorded\n") and json.loads(out)["runs"] == []
 
 
 @pytest.mark.parametrize("uri", ["sqlite://", "sqlite:///", "sqlite:///:memory:"])
