@@ -9,6 +9,7 @@ from __future__ import annotations
 import _thread
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -33,18 +34,19 @@ class Interrupt:
             signal.signal(signal.SIGINT, self._handle)
             sys.unraisablehook = self._raise_again
         signal.signal(signal.SIGTERM, _terminate)
-        self._pipe: int | None = None
+        self._sender: socket.socket | None = None
         if not {*sys.argv[1:2]} & {*_KEEPING}:
-            signals, self._pipe = os.pipe()
-            os.set_blocking(self._pipe, False)
-            signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False)
+            # Not a pipe: on Windows none was without blocking before Python 3.12.
+            signals, self._sender = socket.socketpair()
+            self._sender.setblocking(False)
+            signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
             threading.Thread(target=_end_in_time, args=(signals,), daemon=True).start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._pipe is not None:
+        if self._sender is not None:
             signal.set_wakeup_fd(-1)
-            os.close(self._pipe)
+            self._sender.close()
         if self._heeded:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             sys.unraisablehook = sys.__unraisablehook__
@@ -63,10 +65,10 @@ class Interrupt:
             again.start()
 
 
-def _end_in_time(signals: int) -> None:
-    while (number := os.read(signals, 1)) and number[0] != signal.SIGTERM:
-        pass
-    os.close(signals)
+def _end_in_time(signals: socket.socket) -> None:
+    with signals:
+        while (number := signals.recv(1)) and number[0] != signal.SIGTERM:
+            pass
     if number:
         time.sleep(_GRACE_SECONDS)
         os._exit(128 + signal.SIGTERM)

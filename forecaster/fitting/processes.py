@@ -26,7 +26,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from forecaster.errors import ForecasterError
+from forecaster.errors import ConfigError, ForecasterError
 
 REFUSED = 2
 """Exit code of a child that raised a `ForecasterError`."""
@@ -38,6 +38,11 @@ class Child:
     """A process that runs `module:function(parent)`; `name` is its name in messages."""
 
     def __init__(self, function: str, name: str, environment: Mapping[str, str] | None = None):
+        if os.name == "nt":
+            raise ConfigError(
+                f"{name}: several processes on one machine need Linux or macOS, found Windows; leave out "
+                "--devices and --workers"
+            )
         self.name = name
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
         self._connection, theirs = Pipe()
