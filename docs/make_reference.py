@@ -88,6 +88,7 @@ that read a table also take every setting of `data` ([reference.md](reference.md
 CLASSES = (
     "Forecaster",
     "Classifier",
+    "Estimator",
     "Forecast",
     "WhatIf",
     "Backtest",

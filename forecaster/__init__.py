@@ -29,6 +29,7 @@ os.environ.setdefault("MKL_CBWR", "AUTO")
 if TYPE_CHECKING:
     from forecaster.api import (
         Classifier,
+        Estimator,
         Forecaster,
         Study,
         backtest,
@@ -78,6 +79,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "DataError",
+    "Estimator",
     "Explanation",
     "FitError",
     "Forecast",

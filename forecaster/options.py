@@ -11,7 +11,7 @@ Annotations are values here and in api/: none of these files has `from __future_
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from inspect import Parameter, cleandoc, signature
 from pathlib import Path
 from types import SimpleNamespace
@@ -59,7 +59,9 @@ SettingsLike = str | Path | Mapping[str, Any] | Config
 
 Table = Annotated[
     object,
-    Option("CSV, Parquet or Arrow file, folder, URL or glob. Or a pandas, polars or Arrow frame."),
+    Option(
+        "CSV, Excel, Parquet or Arrow file, folder, URL or glob. Or a pandas, polars or Arrow frame."
+    ),
 ]
 Future = Annotated[object, Option("Table of the covariates known in advance, after the cutoff.")]
 Covariates = Annotated[object, Option("Second table, joined on series and time.")]
@@ -77,6 +79,19 @@ Experts = Annotated[
     Option(
         "Closed-form experts of the forecast; one alone trains no network, none = the network alone. "
         "None = all that suit the table."
+    ),
+]
+Budget = Annotated[
+    str | float | None,
+    Option(
+        "Time for the training, as 90s, 10m or 1h; default two minutes of two cores.",
+        metavar="DURATION",
+    ),
+]
+Select = Annotated[
+    bool,
+    Option(
+        "Compare the default with no fit, all experts and each alone on four windows; fit the winner."
     ),
 ]
 Lower = Annotated[float | None, Option("Smallest value of a forecast.")]
@@ -285,7 +300,17 @@ def options_of(function: Callable[..., Any]) -> dict[str, tuple[Parameter, Any, 
     return {name: (part, *get_args(part.annotation)) for name, part in listed.items() if name != "self"}
 
 
-def public(function: Function) -> Function:
+def unchecked(function: Function) -> Function:
+    """Takes any arguments, for a function that only stores them: in place of `typed`."""
+
+    @wraps(function)
+    def run(*args: Any, **named: Any) -> Any:
+        return function(*args, **named)
+
+    return run  # type: ignore[return-value]
+
+
+def public(function: Function, check: Callable[[Function], Function] = typed) -> Function:
     """Checks the arguments of a function, and lists all its options in its signature and its docstring."""
     declared = signature(function)
     parameters: list[Parameter] = []
@@ -293,7 +318,7 @@ def public(function: Function) -> Function:
         expanded = part.annotation == Unpack[DataOptions]
         parameters += data_options().values() if expanded else [part]
     function.__signature__ = declared.replace(parameters=parameters)  # type: ignore[attr-defined]
-    checked = typed(function)
+    checked = check(function)
 
     shown = [part.replace(annotation=_without_extras(part.annotation)) for part in parameters]
     checked.__signature__ = declared.replace(parameters=shown)  # type: ignore[attr-defined]

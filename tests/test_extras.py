@@ -6,7 +6,17 @@ import sys
 import pytest
 from forecast import tiny
 
-EXTRAS = ("matplotlib", "holidays", "onnx", "onnxruntime", "onnxscript", "ray", "mcp_types")
+EXTRAS = (
+    "matplotlib",
+    "holidays",
+    "onnx",
+    "onnxruntime",
+    "onnxscript",
+    "ray",
+    "fastexcel",
+    "xlsxwriter",
+    "mcp_types",
+)
 BLOCKED = f"""
 import sys
 from importlib.metadata import Distribution, PackageNotFoundError
@@ -35,6 +45,7 @@ def python(tmp_path):
     """Runs a program without the extras, in a folder with a small model and its table."""
     tiny.plain_model().save(tmp_path / "model")
     tiny.plain().write_csv(tmp_path / "shop.csv")
+    (tmp_path / "shop.xlsx").write_bytes(b"PK\x03\x04" + bytes(26) + b"[Content_Types].xml")
 
     def run(program: str) -> subprocess.CompletedProcess[str]:
         words = [sys.executable, "-c", BLOCKED + program]
@@ -75,6 +86,8 @@ def test_a_missing_extra_is_one_line_with_the_pip_command_before_any_work(python
         "predict model shop.csv --out all.csv --engine ray": "pip install 'ray[data]'",
         "predict model shop.csv --out all.csv --plot some.png": "pip install matplotlib",
         "backtest model shop.csv --report page.html": "pip install matplotlib",
+        "predict model shop.csv --out all.xlsx": "pip install xlsxwriter",
+        "predict model shop.xlsx": "pip install fastexcel",
         "explain model shop.csv --only a --out page.html": "pip install matplotlib",
         "mcp": "pip install 'mcp>=2'",
     }

@@ -27,7 +27,9 @@ def test_each_command_of_a_workflow_exists(path):
             elif command.startswith("."):
                 assert (ROOT / command).stat().st_mode & 0o111
             else:
-                assert re.match(r"python -m (pip install|build|pytest -q tests/)|cd .* && forecaster ", command)
+                assert re.match(
+                    r"python -m (pip install|build|pytest -q tests/)|cd .* && forecaster ", command
+                )
 
 
 def test_the_tests_run_on_each_python_that_the_package_names():

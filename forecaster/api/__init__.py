@@ -1,5 +1,7 @@
 """The Python interface, from which the command line takes its options, their defaults and their help.
 
+  estimator                                  with scikit-learn's manners
+      │
     fits · unfitted · scores · tables        functions
                  │
               models                       what a fit returns
@@ -11,6 +13,7 @@ of frame. These modules import only the settings at start-up. Annotations are va
 only type checkers import stand in quotes.
 """
 
+from forecaster.api.estimator import Estimator
 from forecaster.api.fits import fit, tune
 from forecaster.api.models import Classifier, Forecaster, Model, Study, load
 from forecaster.api.requests import shell_command
@@ -20,6 +23,7 @@ from forecaster.api.unfitted import detect, explain, predict, what_if, without_f
 
 __all__ = [
     "Classifier",
+    "Estimator",
     "Forecaster",
     "Model",
     "Study",

@@ -79,20 +79,9 @@ def fit(
     compile: Annotated[
         bool, Option("Compile the training loss with torch; pays on a GPU in a long fit.")
     ] = False,
-    budget: Annotated[
-        str | float | None,
-        Option(
-            "Time for the training, as 90s, 10m or 1h; default two minutes of two cores.",
-            metavar="DURATION",
-        ),
-    ] = None,
+    budget: options.Budget = None,
     experts: options.Experts = None,
-    select: Annotated[
-        bool,
-        Option(
-            "Compare the default with no fit, all experts and each alone on four windows; fit the winner."
-        ),
-    ] = False,
+    select: options.Select = False,
     lower: options.Lower = None,
     upper: options.Upper = None,
     integer: options.Integer = False,

@@ -342,7 +342,7 @@ class Forecaster(Model["Ensemble"]):
     @runs_on_device
     def predict_to(
         self,
-        path: Annotated[options.PathLike, Option("File for the forecasts: .csv or .parquet.")],
+        path: Annotated[options.PathLike, Option("File for the forecasts: .csv, .parquet or .xlsx.")],
         data: Annotated[
             object,
             Option(
@@ -705,7 +705,7 @@ class Classifier(Model["ClassEnsemble"]):
     @runs_on_device
     def predict_to(
         self,
-        path: Annotated[options.PathLike, Option("File for the classes: .csv or .parquet.")],
+        path: Annotated[options.PathLike, Option("File for the classes: .csv, .parquet or .xlsx.")],
         data: options.Table,
         covariates: options.Covariates = None,
         only: options.Only = None,

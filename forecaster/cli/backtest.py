@@ -27,7 +27,9 @@ def backtest(
     data: Annotated[
         str | None, typer.Argument(metavar="DATA", help="Table to score the model on.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="File for all rows: .csv or .parquet.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="File for all rows: .csv, .parquet or .xlsx.")
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="Picture of the last cutoff: .png.")] = None,
     report: Annotated[Path | None, typer.Option(help="Page for a browser: .html.")] = None,
     overwrite: options.Overwrite = False,

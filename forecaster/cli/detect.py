@@ -20,7 +20,9 @@ _LISTED = 10  # events
 def detect(
     model: options.ModelOrTable,
     data: options.ModelTable = None,
-    out: Annotated[Path | None, typer.Option(help="File for the anomalies: .csv or .parquet.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="File for the anomalies: .csv, .parquet or .xlsx.")
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="Picture to draw: .png, .svg or .pdf.")] = None,
     overwrite: options.Overwrite = False,
     **given: Any,

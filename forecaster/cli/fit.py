@@ -15,7 +15,9 @@ from forecaster.cli import options, results
 def fit(
     data: Annotated[
         str,
-        typer.Argument(metavar="DATA", help="CSV, Parquet or Arrow file, folder, URL or quoted glob."),
+        typer.Argument(
+            metavar="DATA", help="CSV, Excel, Parquet or Arrow file, folder, URL or quoted glob."
+        ),
     ],
     out: Annotated[Path, typer.Option(metavar="PATH", help="Folder for the model.")],
     config: options.ConfigFile = None,

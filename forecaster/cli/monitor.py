@@ -34,7 +34,9 @@ def monitor(
             metavar="PATH", help="Folder for the same model with bands that follow the new rows."
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="File for all rows: .csv or .parquet.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="File for all rows: .csv, .parquet or .xlsx.")
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="Picture by time: .png.")] = None,
     report: Annotated[Path | None, typer.Option(help="Page for a browser: .html.")] = None,
     overwrite: options.Overwrite = False,

@@ -32,7 +32,9 @@ def predict(
     data: options.ModelTable = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="File for the forecasts: .csv or .parquet. Default: print the first rows."),
+        typer.Option(
+            help="File for the forecasts: .csv, .parquet or .xlsx. Default: print the first rows."
+        ),
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Picture of the first few series: .png.")] = None,
     engine: Annotated[

@@ -144,7 +144,7 @@ class Partitions:
         return {number: record for number, record in found.items() if record is not None}
 
     def merge(self, out: Path, n_blocks: int, as_text: Callable[[Any], Any]) -> None:
-        """Writes so many parts as one .csv (`as_text`) or .parquet file, and removes them.
+        """Writes so many parts as one .csv (`as_text`), .parquet or .xlsx file, and removes them.
 
         Raises:
             OutputError: the file cannot be written.

@@ -53,9 +53,9 @@ class Result:
 
     @typed
     def write(self: HasRows, path: str | Path) -> None:
-        """Writes the rows to a .csv or .parquet file, whole or not at all.
+        """Writes the rows to a .csv, .parquet or .xlsx file, whole or not at all.
 
         Raises:
-            OutputError: the suffix is neither, or the file cannot be written.
+            OutputError: the suffix is none of them, or the file cannot be written.
         """
         write_rows(self.rows, Path(path), self.panel.as_text)

@@ -45,6 +45,10 @@ class Task(Protocol):
     ) -> Callable[[Panel], Predicted]:
         """Returns the function that predicts the series of a panel; `lanes` = concurrent batches."""
 
+    def rows(self, panel: Panel) -> int:
+        """Returns the number of rows as far as it is known before the work; 0 = unknown."""
+        return 0
+
     def terms(self, panel: Panel) -> dict[str, Any]:
         """Returns what was asked for, by its name in messages."""
 
@@ -76,6 +80,9 @@ class ForecastTask(Task):
     def made(self, predictor: Predictor, panel: Panel) -> Predicted:
         """Returns what is predicted of the series of a panel."""
         return predictor.forecast(panel, self.window)
+
+    def rows(self, panel: Panel) -> int:
+        return int(panel.present.sum()) * self.window.horizon * (self.window.num_samples or 1)
 
     def terms(self, panel: Panel) -> dict[str, Any]:
         window = self.window
@@ -119,6 +126,9 @@ class PathTask(ForecastTask):
         if predictor.artifact.plan.model.decoder != "autoregressive":
             return self.window
         return replace(self.window, num_samples=self.samples)
+
+    def rows(self, panel: Panel) -> int:
+        return 0
 
     def terms(self, panel: Panel) -> dict[str, Any]:
         return super().terms(panel) | {"samples": self.samples}

@@ -13,10 +13,13 @@ from forecaster.errors import ConfigError, OutputError
 from forecaster.files import atomic_file, write_text
 from forecaster.lazy import Figure
 
-ROWS = (".csv", ".parquet")
+ROWS = (".csv", ".parquet", ".xlsx")
+SHEET_ROWS = 2**20 - 1
+"""Below the header of a sheet."""
 PICTURES = (".png", ".svg", ".pdf")
 PAGES = (".html",)
 NEEDS_MATPLOTLIB = "pictures and pages need matplotlib: pip install matplotlib"
+_NEEDS_XLSXWRITER = "workbooks are written by xlsxwriter: pip install xlsxwriter"
 
 _STYLE = Path(__file__).with_name("page.css")
 
@@ -27,13 +30,22 @@ def can_draw() -> bool:
 
 
 def check_suffix(path: Path, suffixes: tuple[str, ...]) -> None:
-    """Raises `OutputError` unless `path` ends in one of some suffixes, `ConfigError` if it cannot be drawn."""
+    """Raises `OutputError` unless `path` ends in one of some suffixes, `ConfigError` if an extra is missing."""
     if path.suffix.lower() not in suffixes:
         *first, last = suffixes
         expected = f"{', '.join(first)} or {last}" if first else last
         raise OutputError(f"{path}: expected a name ending in {expected}")
     if path.suffix.lower() in PICTURES + PAGES and not can_draw():
         raise ConfigError(f"{path}: {NEEDS_MATPLOTLIB}")
+    if path.suffix.lower() == ".xlsx" and importlib.util.find_spec("xlsxwriter") is None:
+        raise ConfigError(f"{path}: {_NEEDS_XLSXWRITER}")
+
+
+def check_sheet(path: Path, rows: int) -> None:
+    """Raises `OutputError` where a file is a workbook and has more rows than a sheet."""
+    if path.suffix.lower() == ".xlsx" and rows > SHEET_ROWS:
+        found = f"{path}: expected at most {SHEET_ROWS:,} rows of a sheet, found {rows:,}"
+        raise OutputError(f"{found}; write .csv or .parquet")
 
 
 def folder_of(out: Path) -> Path:
@@ -42,7 +54,7 @@ def folder_of(out: Path) -> Path:
 
 
 def write_rows(frame: Any, path: Path, as_text: Callable[[Any], Any]) -> None:
-    """Writes a polars frame as CSV or Parquet, by suffix.
+    """Writes a polars frame as CSV, Parquet or Excel, by suffix.
 
     Args:
         frame: the rows.
@@ -50,15 +62,21 @@ def write_rows(frame: Any, path: Path, as_text: Callable[[Any], Any]) -> None:
         as_text: returns the rows of a CSV file.
 
     Raises:
-        OutputError: the suffix is unknown, or the file cannot be written.
+        OutputError: the suffix is unknown, a sheet does not hold the rows, or the file cannot be written.
+        ConfigError: xlsxwriter is missing.
     """
     check_suffix(path, ROWS)
+    check_sheet(path, frame.height)
     with atomic_file(path) as partial:
         # Straight to a full disk, polars 1.41 loses the last rows of a CSV file without an error, and the
         # error of a Parquet file is one of the format.
         buffer = io.BytesIO()
         if path.suffix.lower() == ".csv":
             as_text(frame).write_csv(buffer)
+        elif path.suffix.lower() == ".xlsx":
+            from forecaster.panel.workbooks import write_sheet  # it loads polars
+
+            buffer.write(write_sheet(frame, str(path), as_text))
         else:
             frame.write_parquet(buffer)
         partial.write_bytes(buffer.getbuffer())

@@ -165,7 +165,7 @@ def _scan(source: object, data: DataConfig) -> _Scan | None:
     with _reading(str(source)):
         heads = [first_bytes(Path(file.name), 512) for file in files]
         kinds = [format_of(head, file.name) for head, file in zip(heads, files, strict=True)]
-        if "text" in kinds:
+        if not {*kinds} <= {"parquet", "arrow"}:
             size = sum(Path(file.name).stat().st_size for file in files)
             if size > MOST_TEXT:
                 raise DataError(

@@ -145,7 +145,7 @@ def _opened(content: Content, name: str, data: DataConfig, decimals: Decimals) -
     lines = codecs.getincrementaldecoder("utf-8-sig")().decode(head, final=len(head) < _HEAD)
     if "\0" in lines:
         raise DataError(
-            f"{name}: cannot be read (found zero bytes: not text, or not UTF-8); expected CSV, "
+            f"{name}: cannot be read (found zero bytes: not text, or not UTF-8); expected CSV, Excel, "
             "Parquet or Arrow, or its encoding, as --encoding utf-32"
         )
     return _find_dialect(lines, len(head) < _HEAD, name, data, decimals)

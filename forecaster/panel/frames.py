@@ -1,8 +1,8 @@
 """Reading and returning tables: files, folders, globs, URLs and frames become one polars frame.
 
-A CSV file in any dialect, a Parquet or Arrow file and a frame of the same rows give the same table,
-except that dates in a CSV file stay text. No value is changed, and no row is dropped but empty ones at
-the end of a CSV file. The format is recognised by the first bytes of a file, not by its name.
+A CSV file in any dialect, a sheet, a Parquet or Arrow file and a frame of the same rows give the same table,
+except that dates in a CSV file or a sheet stay text. No value is changed, and no row is dropped but empty
+ones at the end of these. The format is recognised by the first bytes of a file, not by its name.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ from forecaster.panel.timestamps import (
     parse_times,
     parts_of,
 )
+from forecaster.panel.workbooks import read_sheet, read_sheet_text, write_sheet
 
 if TYPE_CHECKING:
     import pandas
@@ -67,17 +68,22 @@ URL_TIMEOUT_SECONDS = 20.0
 _ROW_GROUP = 1 << 17
 """Rows that a reader of Parquet holds at once; fixed, so that the same rows give the same bytes."""
 _TABLE_NAME = re.compile(
-    r"\.(?:csv|tsv|tab)(?:\.gz|\.zst)?$|\.(?:parquet|pq|arrow|feather|ipc)$", re.IGNORECASE
+    r"\.(?:csv|tsv|tab)(?:\.gz|\.zst)?$|\.(?:parquet|pq|arrow|feather|ipc|xls[xmb]?|ods)$",
+    re.IGNORECASE,
 )
 _FOREIGN = (
-    (b"PK\x03\x04", "a zip archive or a workbook", "unpack it, or save the sheet as CSV"),
+    (b"PK\x03\x04", "a zip archive", "unpack it"),
     (b"BZh", "a bzip2 archive", "unpack it, or pack it with gzip"),
     (b"\xfd7zXZ", "an xz archive", "unpack it, or pack it with gzip"),
-    (b"\xd0\xcf\x11\xe0", "an old workbook", "save the sheet as CSV"),
     ((b"<!", b"<html"), "a web page", "pass the address of the file itself"),
     (b"<?xml", "XML", "write it as CSV or Parquet"),
     ((b'{"', b"[{"), "JSON", "write it as CSV or Parquet"),
 )
+_WORKBOOK = re.compile(
+    rb"PK\x03\x04.{26}(?:\[Content_Types\]|_rels/|docProps/|xl/|mimetypeapplication/vnd\.oasis)|\xd0\xcf\x11\xe0",
+    re.DOTALL,
+)
+"""First bytes of Excel's files, new and old, and of OpenDocument's."""
 _BAD_FRAME = (ValueError, TypeError, NotImplementedError, pl.exceptions.PolarsError)
 _PANIC = pl.exceptions.PanicException
 _BAD_FILE = (pl.exceptions.PolarsError, _PANIC, OSError, ValueError, EOFError, zlib.error)
@@ -286,7 +292,7 @@ def read_table(
     """Returns the table of a path, a folder, a glob, a URL, or a pandas, polars or Arrow frame.
 
     Args:
-        source: CSV (also gzip or Zstandard), Parquet or Arrow file; a folder or a glob of such files,
+        source: CSV (also gzip or Zstandard), Excel, Parquet or Arrow file; a folder or a glob of such files,
             read in natural order; a URL as https:// or s3://; or a frame or series. The index of a
             pandas frame becomes columns where it is named, holds dates or has several levels.
         data: delimiter and decimal mark where they are declared, the layout, and the parts of a time.
@@ -361,11 +367,15 @@ def frame_of(columns: Mapping[str, Sequence[Any]]) -> pl.DataFrame:
 def merge_parts(
     files: Sequence[Path], out: Path, suffix: str, as_text: Callable[[pl.DataFrame], pl.DataFrame]
 ) -> None:
-    """Writes the rows of Parquet files, in order, to one .csv (`as_text`) or .parquet file, a few at a time.
+    """Writes the rows of Parquet files, in order, to a .csv (`as_text`), .parquet or .xlsx file, a few at a time.
 
     Raises:
         OSError: the file cannot be written.
+        OutputError: a sheet does not hold them.
     """
+    if suffix == ".xlsx":
+        out.write_bytes(write_sheet(pl.concat(map(pl.read_parquet, files)), str(out), as_text))
+        return
     if suffix == ".parquet":
         scan = pl.scan_parquet(list(files), hive_partitioning=False, glob=False)
         try:
@@ -402,7 +412,7 @@ def parquet_cells(file: Path) -> int | None:
 def find_files(source: str) -> tuple[list[TableFile], list[Finding]]:
     """Returns the files of a path, a folder, a glob or a URL in natural order (part-2 before part-10).
 
-    In a folder, hidden files, those that begin with _ and those without the name of a table are left
+    In a folder, hidden files, those that begin with _ or ~ and those without the name of a table are left
     out; a note lists the last.
 
     Raises:
@@ -431,11 +441,11 @@ def find_files(source: str) -> tuple[list[TableFile], list[Finding]]:
         fixed = len(re.split(r"[*?\[]", root)[0])
         return [TableFile(name, _keys(name[fixed:])) for name in names], []
     shown = {name: name[len(root.rstrip("/")) + 1 :] for name in names}
-    shown = {name: rest for name, rest in shown.items() if not re.search(r"(?:^|/)[._]", rest)}
+    shown = {name: rest for name, rest in shown.items() if not re.search(r"(?:^|/)[._~]", rest)}
     tables = [TableFile(name, _keys(rest)) for name, rest in shown.items() if _TABLE_NAME.search(rest)]
     others = listing([rest for rest in shown.values() if not _TABLE_NAME.search(rest)]) or "none"
     if not tables:
-        text = f"{source}: expected CSV, Parquet or Arrow files in the folder, found {others}"
+        text = f"{source}: expected CSV, Excel, Parquet or Arrow files in the folder, found {others}"
         raise fault("no-file", text, "pass the file itself")
     text = f"{len(tables)} files are read as one table; ignored: {others}"
     return tables, [Finding("note", "files", text, "pass a glob to choose others", count=len(tables))]
@@ -524,6 +534,8 @@ def _text_of(
             content, kind = _content_of(file.name)
             if kind == "text":
                 frame = read_text(content, file.name, data, names)
+            elif kind == "workbook":
+                frame = read_sheet_text(content, file.name, data, names)
             else:
                 frame = _read_file(file, data, Decimals()).frame
             columns = pl.col([*names]).cast(pl.String)
@@ -536,16 +548,19 @@ def _text_of(
 def _content_of(name: str) -> tuple[Content, str]:
     """Returns the bytes of a file, unpacked, and their format."""
     content = _unpacked(_fetch(name) if "://" in name else Path(name))
-    return content, format_of(first_bytes(content, 6), name)
+    return content, format_of(first_bytes(content, 512), name)
 
 
 def _read_file(file: TableFile, data: DataConfig, decimals: Decimals) -> Parsed:
     name = file.name
     try:
         content, kind = _content_of(name)
-        if kind != "text":
+        if kind == "text":
+            parsed = read_csv(content, name, data, decimals)
+        elif kind == "workbook":
+            parsed = read_sheet(content, name, data)
+        else:
             return Parsed(scan_file(content, kind, file).collect(), {}, [])
-        parsed = read_csv(content, name, data, decimals)
         return parsed._replace(frame=_with_keys(parsed.frame, file))
     except pl.exceptions.NoDataError:
         raise fault("empty", f"{name}: expected a header and rows, found an empty file", "") from None
@@ -574,10 +589,14 @@ def _with_keys(frame: Frame, file: TableFile) -> Frame:
 
 
 def format_of(head: bytes, name: str) -> str:
-    """Returns "parquet", "arrow" or "text" for the first bytes of a file; refuses other formats."""
+    """Returns "parquet", "arrow", "workbook" or "text" for the first 512 bytes of a file; refuses others."""
+    if _WORKBOOK.match(head):
+        return "workbook"
     for sign, what, advice in _FOREIGN:
         if head.startswith(sign):
-            raise fault("format", f"{name}: expected CSV, Parquet or Arrow, found {what}", advice)
+            raise fault(
+                "format", f"{name}: expected CSV, Excel, Parquet or Arrow, found {what}", advice
+            )
     for sign, kind in ((b"PAR1", "parquet"), (b"ARROW1", "arrow")):
         if head.startswith(sign):
             return kind
@@ -593,7 +612,7 @@ def format_of(head: bytes, name: str) -> str:
 def unreadable(name: str, error: Exception) -> DataError:
     """Returns the error for a file on which a reader failed."""
     text, expected = f"{name}: cannot be read ({one_line(error)})", "CSV (UTF-8, one header line)"
-    return fault("unreadable", text, f"expected {expected}, Parquet or Arrow")
+    return fault("unreadable", text, f"expected {expected}, Excel, Parquet or Arrow")
 
 
 def _unpacked(content: Content) -> Content:

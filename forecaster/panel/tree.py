@@ -35,7 +35,19 @@ _SEEN = 0.9  # share of the leaves of a sum that must have a value, of those tha
 
 
 Method = Literal["mint", "wls", "bottom-up"]
-_FILES = {".csv", ".tsv", ".txt", ".parquet", ".arrow", ".feather", ".gz", ".zst"}
+_FILES = {
+    ".csv",
+    ".tsv",
+    ".txt",
+    ".parquet",
+    ".arrow",
+    ".feather",
+    ".gz",
+    ".zst",
+    ".xlsx",
+    ".xls",
+    ".ods",
+}
 
 
 @dataclass(frozen=True)

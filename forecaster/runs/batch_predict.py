@@ -41,7 +41,7 @@ from forecaster.forecast.saved_model import save_artifact
 from forecaster.forecast.source import Source
 from forecaster.forecast.task import BatchCounts, Task
 from forecaster.forecast.what_if import WhatIf
-from forecaster.forecast.writer import ROWS, check_suffix, folder_of, write_rows
+from forecaster.forecast.writer import ROWS, check_sheet, check_suffix, folder_of, write_rows
 from forecaster.model.hardware import cores, cuda_count, device
 from forecaster.panel.convert import convert_table
 from forecaster.panel.findings import Finding, check_paths
@@ -137,6 +137,8 @@ def predict_to(
         whole, store = _opened(artifact, source, folder, claim, alone=alone)
         task = task_of(whole)
         panel, findings = task.audited(whole, artifact, source.only)
+        if not parts:
+            check_sheet(out, task.rows(panel))
         job = PartitionJob(str(folder.resolve()), task, panel.n_series, source)
         divided = parts or shard or engine or len(names) > 1
         kept: Predicted | None = None

@@ -143,7 +143,7 @@ class Screen(Console):
         without = f", without {len(inner)} inner quantiles" if inner else ""
         self.print_line(
             f"{frame.height:,} of {rows.height:,} rows{without}; all are written by --out FILE "
-            "(.csv or .parquet)"
+            "(.csv, .parquet or .xlsx)"
         )
 
     def print_words(self, headings: Sequence[str], rows: Iterable[Sequence[str]], **style: Any) -> None:

@@ -150,8 +150,8 @@ CATALOGUE = {
         ["file.html: exists; replace it with --overwrite"],
     ),
     "a suffix that is not known": (
-        ["predict", "plain_model", "plain.csv", "--out", "new.xlsx"],
-        ["new.xlsx: expected a name ending in .csv or .parquet"],
+        ["predict", "plain_model", "plain.csv", "--out", "new.ods"],
+        ["new.ods: expected a name ending in .csv, .parquet or .xlsx"],
     ),
     "a picture that is none": (
         ["predict", "plain_model", "plain.csv", "--out", "new.csv", "--plot", "new.txt"],

@@ -129,7 +129,7 @@ def test_predict_without_a_file_prints_the_first_rows(folder, shell):
         [first[name] for name in ("forecast", "mean", "q0.1", "q0.9")], rel=1e-5
     )
     assert lines[10:] == [
-        "10 of 14 rows, without 7 inner quantiles; all are written by --out FILE (.csv or .parquet)",
+        "10 of 14 rows, without 7 inner quantiles; all are written by --out FILE (.csv, .parquet or .xlsx)",
         "2 series, 14 rows, from 2024-04-09",
         "drew new.png",
     ]

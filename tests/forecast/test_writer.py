@@ -118,7 +118,9 @@ def test_what_cannot_be_written_is_known_before(tmp_path):
     files.check_writable(tmp_path / "to" / "be" / "made.csv")
     with pytest.raises(OutputError, match="file is not a folder"):
         files.check_writable(file / "below" / "made.csv")
-    with pytest.raises(OutputError, match=r"x\.txt: expected a name ending in \.csv or \.parquet"):
+    with pytest.raises(
+        OutputError, match=r"x\.txt: expected a name ending in \.csv, \.parquet or \.xlsx"
+    ):
         writer.check_suffix(tmp_path / "x.txt", writer.ROWS)
     writer.check_suffix(tmp_path / "x.CSV", writer.ROWS)
 
@@ -136,5 +138,7 @@ def test_rows_are_read_back_as_written(tmp_path):
     writer.write_rows(ROWS, tmp_path / "rows.parquet", pl.DataFrame.clone)
     assert pl.read_csv(tmp_path / "deep" / "rows.csv").equals(ROWS)
     assert pl.read_parquet(tmp_path / "rows.parquet").equals(ROWS)
-    with pytest.raises(OutputError, match=r"rows.xlsx: expected a name ending in .csv or .parquet"):
-        writer.write_rows(ROWS, tmp_path / "rows.xlsx", pl.DataFrame.clone)
+    with pytest.raises(
+        OutputError, match=r"rows.ods: expected a name ending in .csv, .parquet or .xlsx"
+    ):
+        writer.write_rows(ROWS, tmp_path / "rows.ods", pl.DataFrame.clone)

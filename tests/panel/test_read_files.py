@@ -82,7 +82,7 @@ def test_a_folder_is_read_whole_but_for_hidden_and_foreign_files(tmp_path):
     (note,) = table.notes
     assert note.text == "3 files are read as one table; ignored: README.md"
     (tmp_path / "empty").mkdir()
-    refused(tmp_path / "empty", "expected CSV, Parquet or Arrow files in the folder, found none")
+    refused(tmp_path / "empty", "expected CSV, Excel, Parquet or Arrow files in the folder, found none")
 
 
 def test_folders_called_key_value_add_columns(tmp_path):
