@@ -2,7 +2,7 @@
 
     u      level of the truth in the forecast of its cell, at earlier cutoffs common to all series
     z      Φ⁻¹(u), an error as of a normal distribution
-    e      Σⱼ gⱼ zⱼ / √(Σⱼ zⱼ²): correlated over leads, series and channels as these errors are
+    e      Σⱼ gⱼ zⱼ / √(Σⱼ zⱼ²), g random directions: correlated over leads, series and channels as these errors are
     f      √ρ common + √(1 − ρ) own: over leads as the errors of all series together, ρ between two series
     order  √(1 − λ) e + √λ f, λ = 10 / (10 + cutoffs without overlap)
 
@@ -75,11 +75,16 @@ class ErrorLevels:
 
     @cached_property
     def _normal(self) -> Floats:
-        """[J, K, H] errors as of a normal distribution; 0 where not known, which counts for nothing."""
+        """[J, K, H] errors as of a normal distribution, less their mean; 0 where not known: counts for nothing.
+
+        Middles of steps, as those of zeros, have a mean of .1 and more, which all series would seem to share.
+        """
         from scipy.special import ndtri  # a tenth of a second, which most forecasts have no use for
 
         level = (self.counts + 0.5) / (len(GRID) + 1)
-        return np.where(self._known, ndtri(np.where(self._known, level, 0.5)), 0.0)
+        errors = ndtri(np.where(self._known, level, 0.5))
+        mean = errors[self._known].mean() if self._known.any() else 0.0
+        return np.where(self._known, errors - mean, 0.0)
 
     @cached_property
     def _own(self) -> dict[int, int]:
@@ -148,7 +153,9 @@ class ErrorLevels:
         root = self.over_leads.T.astype(np.float32)
         shared = np.random.default_rng(seed)
         common = shared.standard_normal((count, horizon), np.float32) @ root
-        weights = shared.standard_normal((count, cutoffs), np.float32)  # g
+        weights = shared.standard_normal((count, cutoffs), np.float32)
+        # g of one length: else all series are far out in the same paths, and skewed ones add up.
+        weights *= cutoffs**0.5 / np.linalg.norm(weights, axis=1, keepdims=True).clip(min=1e-6)
         own = np.stack(
             [np.random.default_rng(key).standard_normal((count, horizon), np.float32) for key in keys]
         )

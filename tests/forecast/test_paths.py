@@ -96,6 +96,27 @@ def test_sums_over_series_have_the_variance_of_a_common_factor(rho, slack):
     assert deviation(paths, (0,)) / deviation(paths, ()) == pytest.approx(expected, rel=slack)
 
 
+def test_sums_of_skewed_cells_are_no_wider_for_few_cutoffs():
+    """Twenty directions of errors are never quite at right angles, and squares of what they share add up."""
+    forecast = forecast_of(30)
+    skewed = forecast.quantiles[..., -1:] ** 2 * np.array([0, 0, 0, 0, 0, 0.1, 0.3, 0.8, 2.0])
+    forecast = replace(forecast, quantiles=np.broadcast_to(skewed, forecast.quantiles.shape).copy())
+    errors = np.random.default_rng(6).normal(size=(20, 30, HORIZON))
+    found = with_errors(forecast, errors - errors.mean(axis=(0, 1, 2))).draw(S)
+    # The sums of cells that are drawn by themselves; with lengths that differ 1.7.
+    expected = (30 * HORIZON) ** 0.5
+    assert deviation(found, (0, 2)) / deviation(found, ()) == pytest.approx(expected, rel=0.25)
+
+
+def test_what_the_middles_of_steps_have_in_common_is_no_dependence():
+    """Of a demand that is 0 three times in four errors are −.3, 1 and 2, whose mean is not 0."""
+    forecast = forecast_of(30)
+    demand = np.random.default_rng(7).choice([-0.3, 1.0, 2.0], (20, 30, HORIZON), p=[0.74, 0.2, 0.06])
+    found = with_errors(forecast, demand + 0.1).draw(S)
+    expected = (30 * HORIZON) ** 0.5
+    assert deviation(found, (0, 2)) / deviation(found, ()) == pytest.approx(expected, rel=0.25)
+
+
 def test_series_whose_errors_are_opposite_cancel_in_their_sum():
     z = autoregression((40, 1, HORIZON), 0.5)
     paths = with_errors(forecast_of(2), np.concatenate([z, -z], axis=1)).draw(S)
