@@ -5,6 +5,7 @@ Axes: J cutoff · N series · H lead · C channel.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -170,14 +171,25 @@ def _past_forecasts(
 
 
 def _counts(artifact: Artifact, quantiles: Floats, truth: Floats) -> NDArray[np.uint8]:
-    """Returns [n, H, C] quantiles of `GRID` below the truth; `UNKNOWN` where one of both is not known."""
+    """Returns [n, H, C] quantiles of `GRID` below the truth; `UNKNOWN` where one of both is not known.
+
+    A truth that the quantiles of levels a to b are equal to, as 0 of a demand, counts as the mean error there,
+
+        z = (φ(Φ⁻¹(a)) − φ(Φ⁻¹(b))) / (b − a)     φ the density
+
+    so that errors of a true distribution have the mean 0: of middles all series would seem to share one.
+    """
     levels, factor = artifact.plan.model.quantile_levels, artifact.ensemble.tail_factor or 1.0
     counts = np.empty(truth.shape, np.uint8)
     for part in blocks(len(truth), quantiles[0].size * len(GRID) // len(levels)):
         grid = at_levels(torch.from_numpy(quantiles[part]), levels, GRID, factor)  # [n, H, C, 100]
         actual = torch.from_numpy(truth[part])[..., None]
-        # A truth that several quantiles are equal to, as 0 of a demand, lies in their middle.
-        below = ((grid < actual).sum(dim=-1) + (grid <= actual).sum(dim=-1)) // 2
+        below, up_to = (compared.sum(dim=-1) for compared in (grid < actual, grid <= actual))
+        level = torch.stack([below, up_to]).double() / len(GRID)
+        density = (-(torch.special.ndtri(level) ** 2) / 2).exp() / math.sqrt(2 * math.pi)
+        error = (density[0] - density[1]) / (level[1] - level[0])
+        of_error = (torch.special.ndtr(error) * (len(GRID) + 1) - 0.5).round()
+        count = torch.where(below == up_to, below, of_error)
         known = (grid.isfinite() & actual.isfinite()).all(dim=-1)
-        counts[part] = below.where(known, UNKNOWN).numpy()
+        counts[part] = count.where(known, UNKNOWN).numpy()
     return counts

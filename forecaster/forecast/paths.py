@@ -50,7 +50,8 @@ class ErrorLevels:
     """At which levels of its forecasts the truth was, at cutoffs common to all series."""
 
     counts: NDArray[np.uint8]
-    """[J, K, H] how many of the 100 quantiles of `GRID` lie below the truth; `UNKNOWN` = no truth or forecast."""
+    """[J, K, H] how many of the 100 quantiles of `GRID` lie below the truth (of equal ones see `_counts` of
+    `error_levels`); `UNKNOWN` = no truth or forecast."""
     hashes: Ints
     """[K] `pair_hashes` of series and channels; others have what all have in common."""
     spacing: int
@@ -75,16 +76,11 @@ class ErrorLevels:
 
     @cached_property
     def _normal(self) -> Floats:
-        """[J, K, H] errors as of a normal distribution, less their mean; 0 where not known: counts for nothing.
-
-        Middles of steps, as those of zeros, have a mean of .1 and more, which all series would seem to share.
-        """
+        """[J, K, H] errors as of a normal distribution; 0 where not known, which counts for nothing."""
         from scipy.special import ndtri  # a tenth of a second, which most forecasts have no use for
 
         level = (self.counts + 0.5) / (len(GRID) + 1)
-        errors = ndtri(np.where(self._known, level, 0.5))
-        mean = errors[self._known].mean() if self._known.any() else 0.0
-        return np.where(self._known, errors - mean, 0.0)
+        return np.where(self._known, ndtri(np.where(self._known, level, 0.5)), 0.0)
 
     @cached_property
     def _own(self) -> dict[int, int]:

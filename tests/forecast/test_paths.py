@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 import torch
 from forecast import tiny
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
 import forecaster as fc
-from forecaster.forecast.error_levels import measured_errors
+from forecaster.forecast.error_levels import _counts, measured_errors
 from forecaster.forecast.forecast import Forecast
 from forecaster.forecast.paths import GRID, UNKNOWN, ErrorLevels, PathSource, pair_hashes
 from forecaster.model.tails import at_levels
@@ -108,13 +108,15 @@ def test_sums_of_skewed_cells_are_no_wider_for_few_cutoffs():
     assert deviation(found, (0, 2)) / deviation(found, ()) == pytest.approx(expected, rel=0.25)
 
 
-def test_what_the_middles_of_steps_have_in_common_is_no_dependence():
-    """Of a demand that is 0 three times in four errors are −.3, 1 and 2, whose mean is not 0."""
-    forecast = forecast_of(30)
-    demand = np.random.default_rng(7).choice([-0.3, 1.0, 2.0], (20, 30, HORIZON), p=[0.74, 0.2, 0.06])
-    found = with_errors(forecast, demand + 0.1).draw(S)
-    expected = (30 * HORIZON) ** 0.5
-    assert deviation(found, (0, 2)) / deviation(found, ()) == pytest.approx(expected, rel=0.25)
+def test_errors_of_a_demand_as_it_was_forecast_have_no_mean_in_common():
+    """Zeros count as the mean error of their levels: as the middle one the mean would be .12."""
+    model = tiny.model().artifact
+    levels = model.plan.model.quantile_levels
+    quantiles = torch.tensor([0.0 if level < 0.75 else 10 * level - 7 for level in levels]).double()
+    truth = at_levels(quantiles, levels, GRID).clamp(min=0.0)[:, None, None].numpy()
+    repeated = np.broadcast_to(quantiles.numpy(), (len(GRID), 1, 1, len(levels)))
+    counts = _counts(model, repeated.copy(), truth)
+    assert ndtri((counts + 0.5) / (len(GRID) + 1)).mean() == pytest.approx(0.0, abs=0.02)
 
 
 def test_series_whose_errors_are_opposite_cancel_in_their_sum():
