@@ -70,7 +70,8 @@ def _kept(
     """How much of a change goes on over a span."""
     steps = demand.shape[1]
     step = torch.arange(steps, device=demand.device)
-    cutoff = torch.arange(steps - span, span, -span, device=demand.device)  # [J] the step after it
+    last = max(span, steps - span)  # a history of less than two spans has none
+    cutoff = torch.arange(last, span, -span, device=demand.device)  # [J] the step after it
     age = cutoff[:, None] - 1 - step  # [J, T]
     weight = torch.where(age >= 0, _NEWEST ** age.clamp(min=0).double(), 0.0)
     recent = _mean(weight @ demand, weight @ seen)  # [J, T] @ [B, T, C] → [B, J, C]

@@ -219,7 +219,8 @@ class Network(Trainable):
             scale.invert(rows.unflatten(0, (-1, channels)).transpose(1, 2)[:, : inputs.horizon])
             for rows in self.experts.quantiles(pool, inputs, only)
         )
-        if only is None and may_hold(self.experts.intermittent):
+        several = only is None and len(self.experts.names) > 1  # one alone is what was asked for
+        if several and may_hold(self.experts.intermittent):
             seasons = self.experts.season, self.experts.second
             mean = steadied(mean, inputs.history, inputs.history_observed, seasons)
         evidence = pool.evidence

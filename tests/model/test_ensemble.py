@@ -5,6 +5,7 @@ from small_networks import EXPERTS, PLAIN, make_inputs, make_network
 
 from forecaster.config import TargetConfig
 from forecaster.model.ensemble import Ensemble
+from forecaster.model.mean_demand import steadied
 from forecaster.model.tails import at_levels, mean_of
 
 LEVELS = 9
@@ -100,7 +101,9 @@ def test_the_mean_is_that_of_the_calibrated_quantiles_and_of_counts_of_experts_b
     weights = pool.evidence.mean_weights(prior)[:, None]
     demand = pool.forecasts.maximum(pool.evidence.zero[:, None, None])
     mean = (weights * demand).sum(dim=-1).unflatten(0, (-1, 2)).transpose(1, 2)
-    own = network.scale(inputs).invert(mean).clamp(min=0.0)
+    seasons = network.experts.season, network.experts.second
+    own = network.scale(inputs).invert(mean)
+    own = steadied(own, inputs.history, inputs.history_observed, seasons).clamp(min=0.0)
     torch.testing.assert_close(counted.mean[..., 0], own[..., 0], rtol=1e-4, atol=1e-4)
     plain = mean_of(counted.quantiles[..., 1, :], levels, 2.0)
     torch.testing.assert_close(counted.mean[..., 1], plain, rtol=1e-4, atol=1e-4)

@@ -88,6 +88,12 @@ def test_demand_that_may_be_over_stays_as_it_is():
     assert drawn(np.full(HORIZON, 0.02), history) == pytest.approx(0.02)
 
 
+@pytest.mark.parametrize("rows", [1, 2, 14, 28, 29])
+def test_a_short_history_leaves_the_mean_as_it_is(rows):
+    history = np.ones(rows)
+    assert drawn(np.full(HORIZON, 0.5), history) == pytest.approx(0.5)
+
+
 def test_a_mean_of_zero_stays_zero():
     assert (drawn(np.zeros(HORIZON), np.zeros(STEPS)) == 0).all()
 
