@@ -58,6 +58,7 @@ def test_a_table_is_checked_and_forecast(shop):
     assert len(pl.read_csv(shop / "next.csv")) == 7
 
 
+@pytest.mark.slow
 def test_a_model_is_fitted_tracked_and_used(shop, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{(shop / 'runs.db').as_posix()}")
     command(shop, "fit shop.csv --horizon 7 --out model --set fit.steps=5 --set model.width=8")
