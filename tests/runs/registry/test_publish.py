@@ -19,7 +19,7 @@ from forecaster.config import TrackingConfig
 from forecaster.forecast.card import model_card
 from forecaster.forecast.saved_model import save_artifact
 from forecaster.forecast.source import Source
-from forecaster.runs.registry import compare, publish
+from forecaster.runs.registry import _said, compare, publish
 
 pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
 
@@ -292,3 +292,16 @@ def test_fits_to_different_rows_are_scored_anew_on_rows_that_neither_has_seen(pl
     assert won.is_champion and "on 63 windows that neither has seen" in won.sentence
     late = shop.filter(pl.col("date") < tiny.day(105))
     assert "has no 7 steps after 2024-04-09" in compare(new.artifact, old.artifact, Source(late))[1]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        (0.11279, 0.11281, "0.11279 is lower than the champion's 0.11281 (less than 0.1 %) on"),
+        (0.12, 0.1, "0.12 is higher than the champion's 0.1 (20.0 %) on"),
+        (0.1, 0.1, "0.1 is as high as the champion's 0.1 on"),
+        (1.0, 0.0, "1 is higher than the champion's 0 on"),
+    ],
+)
+def test_a_verdict_shows_how_two_scores_differ(ours, theirs, expected):
+    assert _said("WQL", ours, theirs, "40 windows") == f"its WQL {expected} 40 windows"
