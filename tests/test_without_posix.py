@@ -11,6 +11,9 @@ import sys
 import polars as pl
 import pytest
 
+from forecaster.errors import ConfigError
+from forecaster.fitting import processes
+
 WITHOUT = """
 import os, signal, sys
 
@@ -65,3 +68,9 @@ def test_a_model_is_fitted_tracked_and_used(shop, monkeypatch):
     command(shop, "predict model shop.csv --out again.csv")
     assert len(pl.read_csv(shop / "again.csv")) == 7
     assert "shop.csv" in command(shop, "runs")
+
+
+def test_several_processes_are_refused_on_windows(monkeypatch):
+    monkeypatch.setattr(processes.os, "name", "nt")
+    with pytest.raises(ConfigError, match="need Linux or macOS, found Windows; leave out --devices"):
+        processes.Child("module:function", "rank 1")
