@@ -271,11 +271,12 @@ def test_a_client_of_mcp_gets_its_entry(shell, monkeypatch):
     assert found["mcpServers"] == {"forecaster": {"command": "forecaster", "args": ["mcp"]}}
 
 
-def _raises(error):
+def _check_raises(monkeypatch, error):
     def run(*given, **options):
         raise error
 
-    return run
+    load_verb("check")  # its flags are those of the function itself
+    monkeypatch.setattr("forecaster.api.check", run)
 
 
 FAULTS = {
@@ -327,7 +328,7 @@ def test_a_fault_is_a_document_with_code_message_and_fix(name, folder, shell, mo
     words, error, message, fix = FAULTS[name]
     (folder / "words.csv").write_text("a,b\nx,1\ny,2\n")
     if error is not None:
-        monkeypatch.setattr("forecaster.api.check", _raises(error))
+        _check_raises(monkeypatch, error)
     first, answer = shell(*words), shell(*words, "--json")
     assert (first.code, answer.code) == (2, 2) and answer.err.startswith("error: ")
     found = json.loads(answer.out)
@@ -342,7 +343,7 @@ def test_a_fault_is_a_document_with_code_message_and_fix(name, folder, shell, mo
 
 
 def test_a_fault_in_the_code_is_a_document_and_a_traceback(folder, shell, monkeypatch, capsys):
-    monkeypatch.setattr("forecaster.api.check", _raises(ZeroDivisionError("by zero")))
+    _check_raises(monkeypatch, ZeroDivisionError("by zero"))
     monkeypatch.setattr(sys, "argv", ["forecaster", "check", "plain.csv", "--json"])
     with pytest.raises(ZeroDivisionError):
         main()
