@@ -97,24 +97,15 @@ def about_fit(model: api.Model[Any]) -> dict[str, Any]:
 def about_scores(result: Any) -> dict[str, Any]:
     """Returns the scores of a backtest by model, as they are printed, and the verdict."""
     scores = {row.pop("model"): row for row in rows_in(result.summary_columns)}
-    if isinstance(result.scored, int):  # of forecasts
-        counts = {
-            "cutoffs": len(result.forecasts),
-            "scored": result.scored,
-            "unscored": result.unscored,
-        }
-        return {
-            "scores": scores,
-            "verdict": result.verdict,
-            **counts,
-            "by_level": rows_in(result.level_columns),
-        }
-    confusion = rows_in(result.confusion_columns)
-    return {
-        "scores": scores,
-        "verdict": result.verdict,
-        "scored": result.scored.sum(),
-        "confusion": confusion,
+    found = {"scores": scores, "verdict": result.verdict}
+    if not isinstance(result.scored, int):  # of classes
+        confusion = rows_in(result.confusion_columns)
+        return found | {"scored": result.scored.sum(), "confusion": confusion}
+    return found | {
+        "cutoffs": len(result.forecasts),
+        "scored": result.scored,
+        "unscored": result.unscored,
+        "by_level": rows_in(result.level_columns),
     }
 
 

@@ -8,8 +8,8 @@
 
 A regression says how much of a change goes on: of Poisson demand nothing does, of one that grows all of it. Where
 the zeros at the end are no chance, demand may be over, and the mean stays.
-Deviation of the mean, over a rate that never changes, of 30 series of 730 days: .95 → .33 at .05 orders a day,
-.35 → .11 at .2, .20 → .10 at .5.
+Deviation of the mean, over a rate that never changes, of 30 series of 730 days: .95 → .34 at .05 orders a day,
+.35 → .12 at .2, .20 → .10 at .5.
 
 Axes: B batch · T history · C channel · H lead · J earlier cutoff.
 """

@@ -203,9 +203,13 @@ class Network(Trainable):
         return Prediction(quantiles, mean if may_hold(self.experts.intermittent) else None, None, few)
 
     def reads_remainder(self, inputs: Inputs) -> bool:
-        """Whether experts forecast what effects of the calendar leave, too; one alone is what was asked for."""
-        several = self.experts is not None and len(self.experts.names) > 1
-        return several and inputs.calendar.shape[1] > 0
+        """Whether experts forecast what effects of the calendar leave, too."""
+        return self._several and inputs.calendar.shape[1] > 0
+
+    @property
+    def _several(self) -> bool:
+        """Whether there are several experts, whose mean may be bettered; one alone is what was asked for."""
+        return self.experts is not None and len(self.experts.names) > 1
 
     def of_pool(
         self, inputs: Inputs, scale: Scale, only: Expert | None = None, has_calendar: bool = True
@@ -219,8 +223,7 @@ class Network(Trainable):
             scale.invert(rows.unflatten(0, (-1, channels)).transpose(1, 2)[:, : inputs.horizon])
             for rows in self.experts.quantiles(pool, inputs, only)
         )
-        several = only is None and len(self.experts.names) > 1  # one alone is what was asked for
-        if several and may_hold(self.experts.intermittent):
+        if only is None and self._several and may_hold(self.experts.intermittent):
             seasons = self.experts.season, self.experts.second
             mean = steadied(mean, inputs.history, inputs.history_observed, seasons)
         evidence = pool.evidence

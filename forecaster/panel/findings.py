@@ -61,7 +61,7 @@ class Finding:
 
 
 printed_findings: ContextVar[dict[Finding, None] | None] = ContextVar("printed_findings", default=None)
-"""Takes what is printed, in its order and once; None = nobody asks for it."""
+"""Collects what is printed, in its order and once; None = nothing does."""
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:

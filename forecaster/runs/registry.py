@@ -384,8 +384,8 @@ def _verdict(
 def _said(name: str, ours: float, theirs: float, where: str) -> str:
     """`name`: of the score. Two scores that differ are written with digits that show it."""
     percent = 100 * abs(ours / theirs - 1) if theirs else 0.0
-    how_much = f" ({percent:.1f} %)" if percent >= 0.05 else " (less than 0.1 %)"
-    how_much = how_much if theirs and ours != theirs else ""
+    shown = f"{percent:.1f} %" if percent >= 0.05 else "less than 0.1 %"
+    how_much = f" ({shown})" if theirs and ours != theirs else ""
     digits = next((n for n in range(4, 17) if f"{ours:.{n}g}" != f"{theirs:.{n}g}"), 4)
     word = "lower than" if ours < theirs else "higher than" if ours > theirs else "as high as"
     return f"its {name} {ours:.{digits}g} is {word} the champion's {theirs:.{digits}g}{how_much} on {where}"
