@@ -67,10 +67,11 @@ PolarsFrame: TypeAlias = pl.DataFrame
 URL_TIMEOUT_SECONDS = 20.0
 _ROW_GROUP = 1 << 17
 """Rows that a reader of Parquet holds at once; fixed, so that the same rows give the same bytes."""
-_TABLE_NAME = re.compile(
+TABLE_NAME = re.compile(
     r"\.(?:csv|tsv|tab)(?:\.gz|\.zst)?$|\.(?:parquet|pq|arrow|feather|ipc|xls[xmb]?|ods)$",
     re.IGNORECASE,
 )
+"""How the names of tables end."""
 _FOREIGN = (
     (b"PK\x03\x04", "a zip archive", "unpack it"),
     (b"BZh", "a bzip2 archive", "unpack it, or pack it with gzip"),
@@ -442,8 +443,8 @@ def find_files(source: str) -> tuple[list[TableFile], list[Finding]]:
         return [TableFile(name, _keys(name[fixed:])) for name in names], []
     shown = {name: name[len(root.rstrip("/")) + 1 :] for name in names}
     shown = {name: rest for name, rest in shown.items() if not re.search(r"(?:^|/)[._~]", rest)}
-    tables = [TableFile(name, _keys(rest)) for name, rest in shown.items() if _TABLE_NAME.search(rest)]
-    others = listing([rest for rest in shown.values() if not _TABLE_NAME.search(rest)]) or "none"
+    tables = [TableFile(name, _keys(rest)) for name, rest in shown.items() if TABLE_NAME.search(rest)]
+    others = listing([rest for rest in shown.values() if not TABLE_NAME.search(rest)]) or "none"
     if not tables:
         text = f"{source}: expected CSV, Excel, Parquet or Arrow files in the folder, found {others}"
         raise fault("no-file", text, "pass the file itself")

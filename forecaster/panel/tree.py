@@ -22,7 +22,7 @@ from scipy.sparse import csr_array
 from forecaster.errors import ConfigError, DataError
 from forecaster.panel.arrays import Bools, Codes, Floats, Ints
 from forecaster.panel.findings import Finding, check_paths, did_you_mean, listing, refuse_errors
-from forecaster.panel.frames import missing_columns, read_table
+from forecaster.panel.frames import TABLE_NAME, missing_columns, read_table
 from forecaster.panel.groups import check_alike, check_results, static_of
 from forecaster.panel.names import common, without
 from forecaster.panel.panel import MISSING, NO_TIME, Panel
@@ -35,19 +35,6 @@ _SEEN = 0.9  # share of the leaves of a sum that must have a value, of those tha
 
 
 Method = Literal["mint", "wls", "bottom-up"]
-_FILES = {
-    ".csv",
-    ".tsv",
-    ".txt",
-    ".parquet",
-    ".arrow",
-    ".feather",
-    ".gz",
-    ".zst",
-    ".xlsx",
-    ".xls",
-    ".ods",
-}
 
 
 @dataclass(frozen=True)
@@ -88,7 +75,7 @@ class HierarchyRequest:
 
 
 def _is_file(text: str) -> bool:
-    return Path(text).suffix.lower() in _FILES or Path(text).is_file()
+    return bool(TABLE_NAME.search(text)) or Path(text).is_file()
 
 
 def common_cutoff(panel: Panel, cutoffs: Ints) -> int:
