@@ -34,6 +34,8 @@ class Decimals:
     """Of all other columns; none = as they show."""
     origin: str = ""
     """What has these marks, for messages; empty = they are declared."""
+    advice: str = ""
+    """What to do about others, for messages; empty = the option."""
     seen: Collection[str] = ()
     """Marks of further columns and files: they decide between two readings, and refuse none."""
     undecided: bool = False
@@ -156,7 +158,8 @@ def as_numbers(
             if not fitting:
                 bad = misfits(frame[name], decimal)
                 expected = f"'{decimal}' as decimal mark{decimals.origin}"
-                advice = f"correct the values, or pass --decimal {'.' if decimal == ',' else ','}"
+                option = "--decimal ." if decimal == "," else "--decimal ,"
+                advice = decimals.advice or f"correct the values, or pass {option}"
                 raise row_fault("decimal", named, expected, frame[name], bad, advice, place)
         elif _POINT in found and "," not in seen:
             fitting = [_POINT]

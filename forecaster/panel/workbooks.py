@@ -20,7 +20,11 @@ from forecaster.panel.findings import Finding, fault, listing, one_line
 from forecaster.panel.names import without
 from forecaster.panel.numbers import Decimals, Parsed
 
-_MARKS = Decimals(others=".", origin=" as in all numbers of a workbook")
+_MARKS = Decimals(
+    others=".",
+    origin=" as in all numbers of a workbook",
+    advice="make them numbers there, or save it as CSV",
+)
 _MOMENT, _MIDNIGHT = r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", r"^(\d{4}-\d\d-\d\d) 00:00:00$"
 _FIRST_YEAR = 1900
 """Of a date in a cell."""

@@ -134,6 +134,8 @@ def test_a_decimal_comma_in_text_is_refused_and_never_read_as_thousands(tmp_path
     rows = [("y", "p"), *((k + 0.5, f"{k},500") for k in range(5))]
     text = refused(book(tmp_path / "a.xlsx", ("a", rows)))
     assert "column 'p': expected '.' as decimal mark as in all numbers of a workbook" in text
+    assert "make them numbers there, or save it as CSV" in text
+    assert "--decimal" not in text
 
 
 def test_a_broken_workbook_is_one_line(tmp_path):
