@@ -1,4 +1,4 @@
-"""Weighted quantile loss of the default fit over a list of tables, beside baselines and other packages.
+"""Weighted quantile loss of the default fit over a list of tables, beside no fit, baselines and other packages.
 
     python benchmarks/league.py benchmarks/league.csv --root DATA --json now.json [--compare before.json] \\
         [--seeds 0,1,2]
@@ -57,8 +57,8 @@ from forecaster.evaluation.comparison import shared_actual
 from forecaster.evaluation.metrics import Tally, tally
 from forecaster.files import check_writable
 
-MODEL, NAIVE = "forecaster", "seasonal_naive"
-PEERS = ("AutoETS", "Theta", "LightGBM", "AutoARIMA")
+MODEL, NO_FIT, NAIVE = "forecaster", "no_fit", "seasonal_naive"
+PEERS = ("AutoETS", "Theta", "LightGBM", "AutoARIMA", "Prophet")
 FEWEST_SERIES = 20
 """Of a panel whose bias is told."""
 
@@ -202,17 +202,22 @@ def measured(job: Job, root: Path, python: Path | None) -> Row:
     entry, config, peers = job.entry, job.config, job.peers
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        data = shortened(root / entry.file, entry, Path(folder))
-        made = backtest(
-            data,
-            config=config,
+        score = partial(
+            backtest,
+            shortened(root / entry.file, entry, Path(folder)),
             covariates=root / entry.future if entry.future else None,
             tracking=False,
             quiet=True,
             **entry.options,
         )
+        made = score(config=config)
         seconds: dict[str, float] = {MODEL: time.monotonic() - began}
         tallies, scored = dict(made.tallies), scored_actual(made)
+        began = time.monotonic()
+        bare = score(fit=False).forecasts
+        quantiles = np.concatenate([one.quantiles for one in bare])
+        tallies[NO_FIT] = tally(scored, quantiles, bare[0].levels, made.scales)
+        seconds[NO_FIT] = time.monotonic() - began
         if python is not None and peers:
             found = peer_tallies(made, scored, Path(folder), python, peers)
             tallies |= {name: one for name, (one, _) in found.items()}

@@ -1,4 +1,4 @@
-"""Forecasts of other packages for `league.py`: AutoETS, Theta and AutoARIMA of statsforecast, LightGBM.
+"""Forecasts of other packages for `league.py`: AutoETS, Theta and AutoARIMA of statsforecast, LightGBM, Prophet.
 
     .venv-peers/bin/python benchmarks/league_peers.py FOLDER HORIZON SEASON AutoETS Theta LightGBM
 
@@ -10,7 +10,9 @@ seconds.csv (model, seconds). A model that fails is in neither, and why is print
 AutoETS, Theta (Dynamic Optimized Theta) and AutoARIMA are fitted to the last 2,000 rows before every
 cutoff, with their defaults; missing values are interpolated before. ETS has no season above 24 steps,
 and ARIMA takes hours: there each forecasts what MSTL leaves after the season, as statsforecast advises.
-Where a fit fails, seasonal naive stands in.
+Where a fit fails, seasonal naive stands in. AutoARIMA reads known covariates, up to that season.
+
+Prophet is fitted to the same rows, with its defaults and each known covariate as a regressor.
 
 LightGBM is fitted once, to the last 10,000 rows before the first cutoff: by mlforecast, a model of
 defaults per lead and quantile level, which reads the last values up to a season (of a long season every
@@ -23,6 +25,7 @@ Quantiles are sorted. No peer reads past covariates.
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 import warnings
@@ -34,6 +37,8 @@ import pandas as pd
 LEVELS = tuple(k / 10 for k in range(1, 10))
 COLUMNS = [f"q{level:g}" for level in LEVELS]
 STATISTICAL = ("AutoETS", "Theta", "AutoARIMA")
+OPENS = {"x", "c"}
+"""First letters of the columns of known covariates."""
 LONGEST, LONGEST_LIGHTGBM = 2_000, 10_000
 """Rows of a history that are read."""
 LONGEST_SEASON = 24
@@ -47,7 +52,7 @@ def main() -> None:
     parts, spent = [], []
     for model in sys.argv[4:]:
         began = time.monotonic()
-        made = statistical if model in STATISTICAL else lightgbm
+        made = statistical if model in STATISTICAL else prophet if model == "Prophet" else lightgbm
         try:
             found = made(model, rows, cutoffs, horizon, season)
         except Exception as error:
@@ -80,18 +85,22 @@ def statistical(
     else:
         model = {"AutoETS": AutoETS, "AutoARIMA": AutoARIMA}[name](season_length=season)
     model.alias = "m"
-    histories = []
+    reads = name == "AutoARIMA" and season <= LONGEST_SEASON
+    known = covariates(rows) if reads else []
+    histories, futures = [], []
     own = dict(tuple(rows.groupby("series")))
     for number, (series, step) in enumerate(cutoffs.itertuples(index=False)):
-        seen = own[series][own[series]["step"] <= step].tail(LONGEST)
-        histories.append(
-            pd.DataFrame({"unique_id": number, "ds": seen["step"], "y": filled(seen["y"])})
-        )
+        seen, ahead = around(own[series], step, horizon)
+        past = {"unique_id": number, "ds": seen["step"], "y": filled(seen["y"])}
+        future = {"unique_id": number, "ds": ahead["step"]}
+        histories.append(pd.DataFrame(past | {column: seen[column] for column in known}))
+        futures.append(pd.DataFrame(future | {column: ahead[column] for column in known}))
     runner = StatsForecast([model], freq=1, fallback_model=SeasonalNaive(season_length=season))
     bands = [20, 40, 60, 80]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        made = runner.forecast(df=pd.concat(histories), h=horizon, level=bands)
+        ahead = pd.concat(futures) if known else None
+        made = runner.forecast(df=pd.concat(histories), h=horizon, level=bands, X_df=ahead)
     made = made.sort_values(["unique_id", "ds"])
     lower = {f"q{0.5 - band / 200:g}": made[f"m-lo-{band}"] for band in bands}
     upper = {f"q{0.5 + band / 200:g}": made[f"m-hi-{band}"] for band in bands}
@@ -100,6 +109,51 @@ def statistical(
     found["series"], found["step"] = (cutoffs[key].to_numpy()[place] for key in ("series", "step"))
     found["lead"] = np.tile(np.arange(1, horizon + 1), len(cutoffs))
     return found
+
+
+def covariates(rows: pd.DataFrame) -> list[str]:
+    """Returns the columns of covariates that vary in each series."""
+    named = [name for name in rows if name[0] in OPENS]
+    fewest = rows.groupby("series")[named].nunique().min()
+    return [name for name in named if fewest[name] > 1]
+
+
+def around(own: pd.DataFrame, step: int, horizon: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Returns the last rows of a series up to a step, and those of the horizon, covariates without gaps."""
+    known = [name for name in own if name[0] in OPENS]
+    own = own.assign(**own[known].ffill().bfill())
+    seen = own[own["step"] <= step].tail(LONGEST)
+    ahead = own[(own["step"] > step) & (own["step"] <= step + horizon)]
+    return seen, ahead
+
+
+def prophet(
+    name: str, rows: pd.DataFrame, cutoffs: pd.DataFrame, horizon: int, season: int
+) -> pd.DataFrame:
+    """Returns quantiles of samples of Prophet, fitted to the history before each cutoff."""
+    from prophet import Prophet
+
+    logging.getLogger("cmdstanpy").disabled = True
+    known = covariates(rows)
+    own = dict(tuple(rows.groupby("series")))
+    parts = []
+    for series, step in cutoffs.itertuples(index=False):
+        seen, ahead = around(own[series], step, horizon)
+        past, future = (
+            part.rename(columns={"time": "ds"})[["ds", "y", *known]] for part in (seen, ahead)
+        )
+        np.random.seed(0)  # noqa: NPY002 what Prophet draws from
+        model = Prophet()
+        for column in known:
+            model.add_regressor(column)
+        model.fit(past)
+        samples = model.predictive_samples(future)["yhat"]
+        found = pd.DataFrame(np.quantile(samples, LEVELS, axis=1).T, columns=COLUMNS)
+        found["series"] = series
+        found["step"] = step
+        found["lead"] = np.arange(1, len(found) + 1)
+        parts.append(found)
+    return pd.concat(parts)
 
 
 def lightgbm(
@@ -158,7 +212,7 @@ def prepared(rows: pd.DataFrame, horizon: int) -> tuple[pd.DataFrame, list[str]]
     ]
     table = pd.concat([rows, *added], ignore_index=True).sort_values(["series", "step"])
     table = table.reset_index(drop=True)
-    exogenous = [name for name in table if name[0] in "xc"]
+    exogenous = [name for name in table if name[0] in OPENS]
     if not pd.api.types.is_numeric_dtype(rows["time"]):
         when = pd.to_datetime(table["time"], format="ISO8601").dt
         calendar = {

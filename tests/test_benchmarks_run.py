@@ -20,6 +20,7 @@ BENCHMARKS = ROOT / "benchmarks"
 ELSEWHERE = {
     "batch_forecast": "test_batch_benchmark",
     "compare_rows": "test_compare_rows",
+    "daily_tables": "test_league",
     "coverage_tables": "test_compare_rows",
     "epf": "test_accuracy_benchmarks",
     "gift": "test_public_protocols",

@@ -3,7 +3,7 @@
 import csv
 import json
 import sys
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from statistics import NormalDist
 from types import SimpleNamespace
@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+import daily_tables
 import league
 import r_tables
 import stored_rows
@@ -120,7 +121,7 @@ def test_a_league_scores_all_models_on_the_same_cells(tmp_path, monkeypatch, cap
     words = (names, "--root", tmp_path, *SETTINGS, "--json", out, "--peers", peer, *skipped)
     _run(monkeypatch, *words)
     rows = {(row["table"], row["model"]): row for row in json.loads(out.read_text())}
-    models = ("forecaster", "seasonal_naive", "naive", "drift", "ets", "ridge", "AutoETS")
+    models = ("forecaster", "no_fit", "seasonal_naive", "naive", "drift", "ets", "ridge", "AutoETS")
     assert {*rows} == {(table, model) for table in values for model in models}
     for table, windows in (("one", 3), ("panel", 2)):
         for model, seasonal in (("seasonal_naive", True), ("AutoETS", False)):
@@ -210,3 +211,26 @@ def test_tables_of_r_become_files_and_a_list_of_the_league(tmp_path, monkeypatch
     assert weather.time.tolist() == ["2013-01-01", "2013-01-02"]
     assert pd.read_csv(tmp_path / "qgas.csv").time.tolist() == ["1956-01-01", "1956-04-01"]
     assert {one.target for one in found if one.table == "departures"} == {"a;b"}
+
+
+def test_days_of_an_hourly_table_become_files_and_a_list_of_the_league(tmp_path):
+    hours = [datetime(2011, 1, 1) + timedelta(hours=k) for k in range(24 * 60)]
+    cells = {
+        "date_time": hours,
+        "users": [1.0] * len(hours),
+        "temp": [hour.hour for hour in hours],
+        "hum": [50.0] * len(hours),
+        "windspeed": [0.0] * len(hours),
+        "weather": ["rain" if hour.hour < 6 else "clear" for hour in hours],
+        "holiday": [float(hour.day == 1) for hour in hours],
+    }
+    pd.DataFrame(cells).drop(index=range(30, 45)).to_csv(tmp_path / "bike_sharing.csv", index=False)
+    written = daily_tables.write(tmp_path / "daily", tmp_path)
+    assert written == ["bike_400.csv"]  # 60 days have no longer history
+    (entry,) = league.entries(tmp_path / "daily" / "list.csv")
+    days = pd.read_csv(tmp_path / "daily" / entry.file)
+    assert [*days] == [entry.time, entry.target, *entry.known.split(";")]
+    # 50 days are tested by others, and of the second 15 hours are missing.
+    assert days["day"].tolist()[:3] == ["2011-01-01", "2011-01-03", "2011-01-04"]
+    assert len(days) == 9
+    assert days.iloc[0].tolist()[1:] == [24.0, 11.5, 50.0, 0.0, 0.25, 1.0]
