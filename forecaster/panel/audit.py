@@ -22,7 +22,7 @@ from forecaster.panel.arrays import PART_CELLS, Array, Bools, Floats, Ints
 from forecaster.panel.calendar import FIXED, WEEKDAYS
 from forecaster.panel.findings import OTHER_STEP, Finding, Severity, listing, refuse_errors, worst_first
 from forecaster.panel.panel import MISSING, Panel
-from forecaster.panel.timestamps import changed_clock
+from forecaster.panel.timestamps import SLOT, changed_clock, changed_days
 
 _WHOLE = 2.0**53
 """Beyond it every float64 is a whole number."""
@@ -625,8 +625,9 @@ def _gaps(facts: Facts, other_steps: Ints) -> Iterator[Finding]:
         text += f"; {gappy:,} of {panel.n_series:,} series miss more than {_GAPPY:.0%} of theirs"
     advice = "nothing to do: gaps are masked, at their true place; fill cells whose value is known"
     if panel.schema.time_zone is None:
-        skipped = panel.time[facts.longest_at[:, :channels][missing > 0]]
-        if zone := changed_clock(pl.Series(skipped)):
+        skipped = pl.Series(panel.time[facts.longest_at[:, :channels][missing > 0]])
+        slots = SLOT.search(panel.schema.time_format or "") is not None
+        if zone := changed_clock(skipped) or (slots and changed_days(skipped, 23)):
             text += f", where clocks change, as in {zone}"
             advice += f"; pass --time-zone {zone} if times are local"
     severity: Severity = "warning" if gappy else "note"

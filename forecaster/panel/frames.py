@@ -173,10 +173,14 @@ class Table:
         frame, parts = join_times(self.frame, time, self.name)
         return replace(self, frame=frame, time_parts=parts)
 
-    def with_times(self, name: str, time_format: str | None, *, strict: bool) -> Table:
+    def with_times(
+        self, name: str, time_format: str | None, *, strict: bool, zone: str | None = None
+    ) -> Table:
         """Returns the table with a column of text or digits as timestamps: see `parse_times`."""
         text, where = self.frame[name].cast(pl.String), f"{self.name}, column '{name}'"
-        times, found = parse_times(text, where, time_format, strict=strict, place=self.place)
+        if self.frame[name].dtype.is_float() and self.text is not None and "%" in (time_format or ""):
+            text = self.text([name])[name].head(len(text))  # 1.2020 is no 1.202
+        times, found = parse_times(text, where, time_format, strict=strict, place=self.place, zone=zone)
         zoned = re.search(r":\d\d(\.\d+)? ?" + OFFSETS, text[0])
         notes = self._mixed_offsets(text, local=not found.endswith("z")) if zoned else ()
         if not strict and is_unusual(found):

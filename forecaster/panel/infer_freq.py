@@ -92,7 +92,7 @@ def find_freq(
             return freq, True
     # Scattered timestamps have no mode; their median gap is the nominal step.
     months = _months(middle) if middle % DAY == 0 and middle != 28 * DAY else None
-    return months or _named(middle), False
+    return months or _near(middle) or _named(middle), False
 
 
 def check_not_finer(calendar: Calendar, parts: Parts) -> None:
@@ -245,6 +245,15 @@ def _months(gap: int) -> str | None:
         return None
     unit = "y" if months % 12 == 0 else "q" if months % 3 == 0 else "mo"
     return f"{months // MONTHS[unit]}{unit}"
+
+
+def _near(gap: int) -> str:
+    """Returns the step of a clock that a gap below a day is within a fiftieth of; empty = none."""
+    for freq in _AROUND.split() if gap < DAY else ():
+        step = Calendar(freq, None, False).step
+        if abs(gap - step) <= 0.02 * step:
+            return freq
+    return ""
 
 
 def _named(gap: int) -> str:

@@ -22,7 +22,7 @@ from forecaster.panel.frames import TEXT, Table
 from forecaster.panel.names import common, without
 from forecaster.panel.numbers import known_text
 from forecaster.panel.schema import Names
-from forecaster.panel.timestamps import date_names, guess_formats
+from forecaster.panel.timestamps import date_names
 
 _MIN_VALUE_COLUMNS = 5
 
@@ -60,11 +60,11 @@ def to_long(
             "rows are numbered"
         )
     frame = table.frame
-    dates = date_names(frame.columns, data.time_format)
+    dates = date_names(frame.columns, data.time_format, declared=True)
     front = _front(frame, (*(series or ()), *static))
     if dates:
         front = without(frame.columns, dates)
-    values = frame.drop(front)
+    values = frame.select(dates) if dates else frame.drop(front)
     if not front or not values.width:
         found = "no text" if values.width else "no values"
         text = f"{table.name}: layout rows expects text that names the series, then their values"
@@ -84,12 +84,11 @@ def to_long(
     length = np.where(filled.any(axis=1), values.width - filled[:, ::-1].argmax(axis=1), 1)
     inside = np.arange(values.width) < length[:, None]
     row, column = np.nonzero(inside)
-    dated = bool(dates or guess_formats(pl.Series(values.columns)))
     long = frame.select(front)[row]
-    if dated:
+    if dates:
         long = long.with_columns(pl.Series("time", values.columns)[column])
     long = long.with_columns(pl.Series(value, numbers[inside], nan_to_null=True))
-    roles = {"time": "time" if dated else "row", "series": series, "target": (value,)}
+    roles = {"time": "time" if dates else "row", "series": series, "target": (value,)}
     marks = {*table.marks.values()}
     kept = {value: marks.pop()} if len(marks) == 1 else {}
     table = replace(table, frame=long, numbers=pl.Series(row + 1), text=None, marks=kept)

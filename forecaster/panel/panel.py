@@ -536,7 +536,9 @@ class Panel:
         if schema.time_dtype == "integer":
             return column
         stamps = column.cast(pl.Datetime("us", schema.time_zone))
-        if schema.local:
+        # Of its slots, those of an hour that clocks show twice have numbers of their own.
+        counted = name == schema.time and (schema.time_format or "").endswith(f"@{schema.time_zone}")
+        if schema.local and not counted:
             stamps = stamps.dt.replace_time_zone(None)
         if schema.time_dtype == "date":
             return stamps.dt.date()

@@ -52,17 +52,27 @@ TIME_NAMES = ("date", "time", "timestamp", "datetime", "date_time", "day", "mont
 COUNTED_TIME_NAMES = ("time", "date", "year", "step", "t", "timestamp", "ds")
 SERIES_WORDS = {"id", "series", "store", "item", "sku"}
 _ID = (
-    "(^|_)(id|zip|zipcode|postcode)$|^(account|sku|store|item)$"
+    "(^|_)(id|zip|zipcode|postcode|plz|phone|telephone)$|^(account|sku|store|item|customer)$"
     "|(account|phone|zip|postal|order|customer|invoice|store|item|product)_(code|no|nr|nbr|number)$"
 )
 _WHO = f"{_ID}|(^|_)(lat|latitude|lon|lng|longitude)$"
-_SLOT = "(^|_)(hour|hours|hr|he|interval|period|slot|block)(_|$)"
-_CALENDAR = "^(year|quarter|month|week(day)?|day|dow|wday|dom|mday|hour|minute)(_(of|no|number|name|week|month))*$"
-"""Patterns of names: of what says who, or where, which part of a day, or may repeat a part of the date."""
+_HOUR = "(^|_)(hours?|hr|he|stunde|std|heure|hora"
+_SLOT, _CLOCK = (
+    f"{_HOUR}|{words})(_|$)" for words in ("interval|period|slot|block", "time|clock|uhrzeit")
+)
+_CALENDAR = (
+    "^(year|yr|quarter|qtr|month|mnth|week(day)?|day|dow|wday|dom|mday|hour|minute)"
+    "(_(of|no|number|name|week|month))*$"
+)
+"""Patterns of names: of what says who, or where, which part of a day, a clock, or may repeat a part of the date."""
 TARGETS = ("target", "y", "value", "values", "sales", "demand")
+_HOURS = 23
+"""Different times of day, of a column of such a name, from which they are no series."""
 MOST_CATEGORIES = 100
 MOST_CODES = 12
 """Different whole numbers up to which they may be codes of categories: the months of a year."""
+_SHOWN = 8
+"""Rows from which numbers that are those of the date are no others."""
 LEAST_STEPS = 4
 """Steps of one from row to row from which whole numbers are those of the rows."""
 ROWS_PER_CODE = 10
@@ -145,6 +155,12 @@ def infer_schema(
     idle = {name: idle[name] for name in without(idle, kept)}
     numbers = without((c.name for c in own if is_number(c)), kept)
     notes = []
+    clocks = [name for name in without(series, data.series or ()) if _is(_CLOCK, name)]
+    for name in clocks if times is not None else ():
+        if (count := table.frame[name].n_unique()) >= _HOURS:
+            text = f"'{name}' makes {count} series, and may be the time of day of fewer"
+            advice = f"write it as 0 to 23, 1 to 24 or HH:MM; --series {','.join(series)} says that it names series"
+            notes.append(Finding("warning", "keys", text, advice, where=name, count=count))
     if data.target is None and numbers and {*numbers} <= {*idle}:
         text = f"'{numbers[0]}' {idle.pop(numbers[0])}, and is the target as the only column of numbers"
         notes.append(Finding("warning", "columns", text, "pass --target where it is another column"))
@@ -249,7 +265,11 @@ def find_time(table: Table, declared: str | None) -> tuple[str | None, str]:
     for column in frame:
         if column.dtype.is_float() and is_time_name(column.name) and decimal_years(column):
             return column.name, "numbers that read as years and a fraction"
-    parts = [name for name in whole if name.lower() in (*PARTS, *DAYS)]
+    parts = [name for name in frame.columns if name.lower() in (*PARTS, *DAYS)]
+    words = ("month", "quarter")
+    parts = [
+        name for name in parts if name in whole or (frame[name].dtype in TEXT and name.lower() in words)
+    ]
     for name in whole:
         if name.lower() in COUNTED_TIME_NAMES:
             if name in parts and {part.lower() for part in parts} & {"month", "quarter", "week"}:
@@ -286,14 +306,21 @@ def join_clock(table: Table, data: DataConfig) -> Table:
     for clock in clocks:
         time = f"{day},{clock}"
         try:
-            joined = table.with_time(time).with_times(time, data.time_format, strict=False)
-        except DataError:
+            joined = table.with_time(time)
+            joined = joined.with_times(time, data.time_format, strict=False, zone=data.time_zone)
+        except DataError as error:
+            if "have an hour more" in str(error):
+                raise
             continue
+        rows = len(table.frame)
         times = joined.frame[time].dt.epoch("us")
         pool = _gather(joined, None, time, set(), data.decimal)[0]
         keys = data.series or find_series(joined, time, declared, times, pool)[0]
-        most = joined.frame.n_unique([*keys, time])
-        if table.frame.n_unique([*keys, day]) < 0.99 * len(times) <= most:
+        repeated, before = (
+            rows - part.frame.n_unique([*keys, name]) for part, name in ((joined, time), (table, day))
+        )
+        # Local time shows an hour twice.
+        if repeated <= max(4, rows // 100) and before > max(4 * repeated, rows // 100):
             return joined
     return table
 
@@ -344,7 +371,8 @@ def comparable_times(table: Table, time: str, data: DataConfig) -> tuple[Table, 
     column, (counted, time_format) = table.frame[time], _time_facts(table, time, data)
     if column.dtype == pl.String or (column.dtype.is_numeric() and not counted):
         try:
-            table = table.with_times(time, time_format, strict=data.time_format is not None)
+            strict = data.time_format is not None
+            table = table.with_times(time, time_format, strict=strict, zone=data.time_zone)
         except DataError:
             return table, None
         column = table.frame[time]
@@ -463,7 +491,10 @@ def _measure_nothing(frame: pl.DataFrame, series: Names, times: pl.Series | None
         if rising and frame.height - max(1, frame.select(keys).n_unique()) >= LEAST_STEPS:
             found |= dict.fromkeys(rising, "numbers the rows")
     stamps = pl.Series(times, dtype=pl.Datetime("us")).head(_SAMPLE)
+    shown = _parts_of(stamps) if whole and len(stamps) >= _SHOWN else []
     for column in frame.head(len(stamps)):
+        if column.name in whole and any((column == part).fill_null(False).all() for part in shown):
+            found.setdefault(column.name, "repeats a part of the date")
         for part in "YqmVduHM" if _is(_CALENDAR, column.name) else "":
             parts = pl.DataFrame([stamps.dt.strftime(f"%{part}").alias("\0"), column])
             counts = {parts.n_unique(), *parts.select(pl.all().n_unique()).row(0)}
@@ -476,6 +507,15 @@ def _measure_nothing(frame: pl.DataFrame, series: Names, times: pl.Series | None
         if other is not column and column.n_unique() > MOST_CODES and column.equals(other):
             found[column.name] = f"copies '{other.name}'"
     return found
+
+
+def _parts_of(stamps: pl.Series) -> list[pl.Series]:
+    """Returns the numbers of the date and the clock that differ from time to time, and the year."""
+    weekday = stamps.dt.weekday()
+    parts = [weekday, weekday - 1, weekday % 7, weekday % 7 + 1, (weekday > 5).cast(pl.Int8)]
+    names = ("quarter", "month", "week", "day", "ordinal_day", "hour", "minute")
+    parts += [getattr(stamps.dt, name)() for name in names]
+    return [stamps.dt.year(), *(part for part in parts if part.n_unique() > 1)]
 
 
 def _rises(column: pl.Expr) -> pl.Expr:

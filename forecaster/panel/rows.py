@@ -226,7 +226,8 @@ def read_times(
     if digits and hint is None:
         hint = integer_format(column, where)
     if table.times is None and (column.dtype == pl.String or (digits and hint)):
-        table = table.with_times(schema.time, hint, strict=time_format is not None)
+        there = schema.time_zone if schema.local else None
+        table = table.with_times(schema.time, hint, strict=time_format is not None, zone=there)
         column = table.frame[schema.time]
     dtype: TimeDtype
     if table.times is not None:

@@ -6,13 +6,15 @@ part above 12 is no month), then by the series they make: one reading may be dai
 orders remain and differ, the column is refused with the flag that decides, never guessed.
 
 A format is that of strftime, one of `EPOCHS` for whole numbers counted since 1970, excel for the days of a
-spreadsheet, or year/12, year/4, year/52 or year/1 for years and a fraction (year/12.3: of three decimals). One that
-ends in an offset, as +01:00, stands for times that all have it: they are kept as UTC and written back
-with it. Times at one clock whose offset varies are days of a place: they are read and written without it.
+spreadsheet, or year/12, year/4, year/52 or year/1 for years and a fraction (year/12.3: of three decimals; +0.5:
+in the middle of each). One that ends in an offset, as +01:00, stands for times that all have it: they are kept
+as UTC and written back with it. Times at one clock whose offset varies are days of a place: they are read and
+written without it.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -43,11 +45,13 @@ _SHAPES = (
     r"(?P<a>\d{1,2})(?P<sep>[-/.])(?P<b>\d{1,2})(?P=sep)(?P<c>\d{2})",
     rf"(?P<d>\d{{1,2}})(?:[-/ ]|\. )(?P<n>{_NAME})\.?[-/, ]+(?P<Y>\d{{4}}|\d{{2}})",
     rf"(?P<n>{_NAME})\.? (?P<d>\d{{1,2}}),? (?P<Y>\d{{4}})",
-    rf"(?P<n>{_NAME})\.?[-/ ](?P<Y>\d{{4}})",
+    rf"(?P<n>{_NAME})\.?[-/ ]'?(?P<Y>\d{{4}}|\d{{2}})",
     rf"(?P<Y>\d{{4}})[-/ ](?P<n>{_NAME})(?:[-/ ](?P<d>\d{{1,2}}))?",
-    r"(?P<G>\d{4})-?W(?P<V>\d{2})(?:-?(?P<u>[1-7]))?",
+    r"(?P<G>\d{4})[-/ ]?(?:KW|CW|W)[- ]?(?P<V>\d{1,2})(?:-?(?P<u>[1-7]))?",
     r"(?:KW|CW|W)[- ]?(?P<V>\d{1,2})[-/. ](?P<G>\d{4})",
-    r"(?:FY ?)?(?P<Y>\d{4}|\d{2})[- ]?Q(?P<q>[1-4])",
+    r"(?P<Y>\d{4})-?M(?P<m>\d{1,2})",
+    r"(?:FY ?)?(?P<Y>\d{4}|\d{2})[-/ ]?QQ?(?P<q>[1-4])",
+    r"(?P<q>[1-4])Q[-/ ]?(?P<Y>\d{4}|\d{2})",
     r"Q(?P<q>[1-4])(?:[- /]|(?=\d{4}))(?P<Y>\d{4}|\d{2})",
     r"(?P<a>0?[1-9]|[1-4]\d|5[0-3])[-/.](?P<Y>\d{4})",
 )
@@ -62,9 +66,12 @@ _DIGITS = (
 _CLOCKED = re.compile("%([01]/|-?[HI]|[TRkl])")
 _CHANGING = ("Europe/Berlin", "Europe/London", "Europe/Athens", "America/New_York", "Australia/Sydney")
 """Zones of different changes of clocks."""
+_SHOWN: Any = {"ambiguous": "earliest", "non_existent": "null"}
 _COMPOSED = {"%F": "%Y-%m-%d", "%T": "%H:%M:%S", "%R": "%H:%M", "%D": "%m/%d/%y", "%h": "%b"}
-SLOT = re.compile(r"([ \0])%([01])/(\d+)((?::%M)?(?::%S)?)$")
-"""Ends a format: the number of one of so many slots of a day, from 0 or 1, or the clock at its end."""
+SLOT = re.compile(r"([ \0])%([01])/(\d+)((?::%M)?(?::%S)?)(?:@(\S+))?$")
+"""Ends a format: the number of one of so many slots of a day, from 0 or 1, or the clock at its end.
+
+With a zone numbers count from its midnight on, past a change of clocks: that day has more, or fewer."""
 _DAY_US = 86_400_000_000
 _OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})$")
 OFFSETS = r"(Z|[+-]\d{2}:?\d{2})$"
@@ -109,12 +116,13 @@ DAYS = ("day_of_month", "date_of_month", "dayofmonth", "dom", "mday")
 DATE_AND_CLOCK = ["year", "hour"]
 """What a date, in any format, and a time of day count as."""
 
-_SPREADSHEET, _DECIMAL = "excel", re.compile(r"year/(1|4|12|52)(?:\.(\d+))?$")
+_SPREADSHEET, _DECIMAL = "excel", re.compile(r"year/(1|4|12|52)(?:\.(\d+))?(?:\+(0\.\d+))?$")
 _DAY_0 = 25_569
 """The day 1970-01-01 of a spreadsheet."""
 _WEEK_0, _YEAR_0 = 10_959, 2000
 """Days to the Monday from which weeks are counted where a year has 52, and its year."""
-_BARE_PARTS = re.compile("%-?[qmV][-/.]%[YG]")
+_BARE_PARTS = re.compile("%-?[qmV][-/.]%[YG]|%Y[-/.]%q|%G[-/.]%-?V")
+_MONTHS = re.compile("^%Y[-/.]%-?m$")
 
 _TIME_WORDS = "date datum time timestamp datetime day month year week quarter period ds ts epoch"
 
@@ -148,7 +156,7 @@ def guess_formats(column: pl.Series, *, digits: bool | None = None, share: float
         pattern = re.compile(shape + ("$" if clocked else _CLOCK), re.IGNORECASE)
         matches = [match for match in map(pattern.match, texts) if match]
         # Not all: a few broken rows must not hide the time column.
-        if matches and len(matches) >= share * len(texts):
+        if matches and len(matches) >= share * len(texts) and not _are_days(matches):
             # A year of two digits is never written with one.
             short = any(len(match.groupdict().get("a") or "00") == 1 for match in matches)
             readings = _READINGS["".join(group for group in "abc" if group in pattern.groupindex)]
@@ -156,18 +164,27 @@ def guess_formats(column: pl.Series, *, digits: bool | None = None, share: float
     return []
 
 
-def date_names(names: Sequence[str], time_format: str | None) -> list[str]:
+def _are_days(matches: Sequence[re.Match[str]]) -> bool:
+    """Whether names of months and two digits, as Jan-05, are days without a year: most months go on."""
+    pairs = [pair for pair in itertools.pairwise(m.groupdict() for m in matches) if pair[0] != pair[1]]
+    held = [a["n"] == b["n"] for a, b in pairs if "n" in a and "d" not in a and len(a["Y"]) == 2]
+    return 2 * sum(held) > len(held)
+
+
+def date_names(names: Sequence[str], time_format: str | None, *, declared: bool = False) -> list[str]:
     """Returns the names of columns that are dates of one format and rise, where they are eight at least.
 
-    They are most of the names with two digits in a row.
+    Where rows are declared to be series they may be fewer, or fall, and come back in order. They are most
+    of the names with two digits in a row.
     """
     column = pl.Series([name for name in names if re.search(r"\d\d", name)], dtype=pl.String)
     formats = [time_format] if time_format else guess_formats(column, digits=True, share=0.5)
     for times in (_cast(column, fmt) for fmt in formats):
         dates = times.drop_nulls()
-        rise = dates.is_sorted() and dates.n_unique() == len(dates)
-        if rise and len(dates) >= max(_LEAST_DATES, len(column) / 2):
-            return column.filter(times.is_not_null()).to_list()
+        falls = declared and dates.is_sorted(descending=True)
+        ordered = (dates.is_sorted() or falls) and dates.n_unique() == len(dates)
+        if ordered and len(dates) >= max(2 if declared else _LEAST_DATES, len(column) / 2):
+            return column.filter(times.is_not_null()).to_list()[:: -1 if falls else 1]
     return []
 
 
@@ -185,6 +202,7 @@ def parse_times(
     *,
     strict: bool = False,
     place: Callable[[int], str] = "row {}".format,
+    zone: str | None = None,
 ) -> tuple[pl.Series, str]:
     """Returns a column of strings as timestamps (microseconds; UTC where offsets are given).
 
@@ -193,6 +211,7 @@ def parse_times(
         time_format: tried first (a short table may not show which part is the day).
         strict: every value must follow that format.
         place: returns a row, counted from 1, as messages name it.
+        zone: where clocks showed the times.
 
     Returns:
         The timestamps and the format they were written in.
@@ -220,8 +239,18 @@ def parse_times(
         raise fault("time", text, f"{advice} --time-format", where=place(1))
     casts = [_cast(column, fmt) for fmt in formats]
     if all(times.null_count() for times in casts):
-        formats = [_in_slots(fmt, column) for fmt in formats]
+        formats = [_in_slots(fmt, column, zone) for fmt in formats]
         casts = [_cast(column, fmt) for fmt in formats]
+    if _MONTHS.search(formats[0]) and not (
+        _is_series(casts[0], formats[0]) and casts[0].null_count() == 0
+    ):
+        others = [formats[0].replace("%-m", "%q"), re.sub("%Y(.%-?)m", r"%G\1V", formats[0])]
+        read = [(_cast(column, fmt), fmt) for fmt in others if fmt != formats[0]]
+        read = [
+            (times, fmt) for times, fmt in read if not times.null_count() and _is_series(times, fmt)
+        ]
+        if len(read) == 1:
+            casts, formats = [read[0][0]], [read[0][1]]
     whole = [at for at, times in enumerate(casts) if not times.null_count()]
     differ = any(not (casts[at] == casts[whole[0]]).all() for at in whole)
     likely = [at for at in whole if differ and _is_series(casts[at], formats[at])]
@@ -242,7 +271,7 @@ def parse_times(
     return _local_days(column, found, time_format) or (times, _with_one_offset(found, column))
 
 
-def _in_slots(time_format: str, column: pl.Series) -> str:
+def _in_slots(time_format: str, column: pl.Series, zone: str | None) -> str:
     """Returns the format of slots of a day in place of hours, where those pass 23."""
     clock = re.search(" %-?H((?::%M)?(?::%S)?)$", time_format)
     hours, minutes = _clocks(column)
@@ -254,7 +283,11 @@ def _in_slots(time_format: str, column: pl.Series) -> str:
     if clock[1]:
         count = 24 * minutes.n_unique()
     first = int(hours.min() != 0 or clock[1] != "")
-    return f"{time_format[: clock.start()]} %{first}/{count}{clock[1]}"
+    slots = f"{time_format[: clock.start()]} %{first}/{count}{clock[1]}"
+    if zone is None or clock[1]:
+        return slots
+    shown = _cast(column, slots).dt.replace_time_zone(zone, **_SHOWN)
+    return f"{slots}@{zone}" if shown.null_count() else slots
 
 
 def _clocks(column: pl.Series) -> list[pl.Series]:
@@ -325,6 +358,16 @@ def changed_clock(times: pl.Series) -> str:
     return ""
 
 
+def changed_days(times: pl.Series, hours: int) -> str:
+    """Returns a zone where the days of all of these local times have so many hours; empty = none is known."""
+    begin = times.cast(MICROSECONDS).dt.truncate("1d")
+    for zone in _CHANGING:
+        first, last = (day.dt.replace_time_zone(zone) for day in (begin, begin.dt.offset_by("1d")))
+        if ((last - first).dt.total_hours() == hours).fill_null(False).all():
+            return zone
+    return ""
+
+
 def check_format(time_format: str) -> None:
     """Raises a DataError for a format that is none, or does not determine the day."""
     example = pl.Series([datetime(2001, 2, 13, 14, 5, 6)]).cast(pl.Datetime("us", "UTC"))
@@ -355,7 +398,7 @@ def parts_of(names: Sequence[str], where: str) -> dict[str, str]:
 def split_times(stamps: pl.Series, parts: TimeParts, time_format: str) -> list[pl.Series]:
     """Returns timestamps as columns of their parts, as `join_times` put them together."""
     held = [part for part, _ in parts.values()]
-    shape = "".join(PARTS[part][1] + r"(\S+)" for part in held)
+    shape = "".join(PARTS[part][1] + r"(\S+?)" for part in held) + "$"
     if held == DATE_AND_CLOCK:  # both may have blanks
         time_format = re.sub(" (?=%-?[HIRTkl01])", "\0", time_format)
         shape = "(.*)\0(.*)"
@@ -391,8 +434,11 @@ def write_times(stamps: pl.Series, time_format: str) -> pl.Series:
         years = stamps.dt.year() + (stamps.dt.month() - 1) / 12
         if decimal[1] == "52":
             years = (stamps.dt.epoch("d") - _WEEK_0) // 7 / 52 + _YEAR_0
+        years += float(decimal[3] or 0) / int(decimal[1])
         return years.round(int(decimal[2] or 15))
     if slot := SLOT.search(time_format):
+        if slot[5] and stamps.dtype == MICROSECONDS:
+            stamps = stamps.dt.replace_time_zone(slot[5], **_SHOWN)
         days, step = stamps.dt.truncate("1d"), _DAY_US // int(slot[3])
         number = (stamps - days).dt.total_microseconds() // step + int(slot[2])
         clock = number.cast(pl.String).str.zfill(2)
@@ -469,16 +515,20 @@ def _cast(column: pl.Series, time_format: str) -> pl.Series:
         days = column.cast(pl.Float64, strict=False) - _DAY_0
         return (days * 86_400e6).round().cast(pl.Int64).cast(MICROSECONDS)
     if decimal := _DECIMAL.match(time_format):
-        return _of_years(column.cast(pl.Float64, strict=False), int(decimal[1]))
+        return _of_years(column.cast(pl.Float64, strict=False), int(decimal[1]), float(decimal[3] or 0))
     if slot := SLOT.search(time_format):
         count = int(slot[3])
         number, minutes = _clocks(column)
         if slot[4]:
             number = (number * 60 + minutes) * count // 1440
         number -= int(slot[2])
-        number = number.set(~number.is_between(0, count - 1), None)
+        most = count + count // 24 if slot[5] else count
+        number = number.set(~number.is_between(0, most - 1), None)
         days = _cast(column.str.replace(r" [\d:]+$", ""), time_format[: slot.start()])
-        return (days.dt.epoch("us") + number * (_DAY_US // count)).cast(MICROSECONDS)
+        begin = days.dt.replace_time_zone(slot[5], **_SHOWN)
+        times = (begin.dt.epoch("us") + number * (_DAY_US // count)).cast(begin.dtype)
+        times = times.dt.replace_time_zone(None)
+        return times.set(times.dt.date() != days.dt.date(), None)
     for short, long in _COMPOSED.items():
         time_format = time_format.replace(short, long)
     offset = _OFFSET.search(time_format)
@@ -517,10 +567,15 @@ def _in_century(times: pl.Series, directives: set[str]) -> pl.Series:
     return earlier if spans[0] <= spans[1] else times
 
 
-def _of_years(years: pl.Series, parts: int) -> pl.Series:
-    """Returns years and their fraction as the first day of their part; null where they lie in none."""
-    counts = (years * parts).round()
-    counts = counts.set((counts - years * parts).abs() > 0.1, None).cast(pl.Int64)
+def _of_years(years: pl.Series, parts: int, into: float) -> pl.Series:
+    """Returns years and their fraction as the first day of their part; null where they lie in none.
+
+    Args:
+        into: where in its part a fraction lies, from 0 to 1.
+    """
+    exact = years * parts - into
+    counts = exact.round()
+    counts = counts.set((counts - exact).abs() > 0.1, None).cast(pl.Int64)
     if parts == 52:  # of seven days each: a year has one or two more
         days = (counts - 52 * _YEAR_0) * 7 + _WEEK_0
         return days.cast(pl.Int32).cast(pl.Date).cast(MICROSECONDS)
@@ -539,10 +594,11 @@ def decimal_years(column: pl.Series) -> str | None:
     if len(values) < 3 or not years.is_between(1800, 2199).all():
         return None
     digits = max(len(str(value).partition(".")[2]) for value in values.tolist())
-    for parts in (1, 4, 12, 52):
-        times = _of_years(years, parts).unique()
+    for parts, middle in itertools.product((1, 4, 12, 52), (False, True)):
+        into = round(float(np.median(values * parts % 1)), 4) * middle
+        times = _of_years(years, parts, into).unique()
         if not times.null_count() and len(values) == len(times) >= 0.6 * parts * np.ptp(values):
-            return f"year/{parts}" + f".{digits}" * (digits < 12)
+            return f"year/{parts}" + f".{digits}" * (digits < 12) + f"+{into}" * middle
     return None
 
 
@@ -577,10 +633,13 @@ def _all_parsed(
         example = column[0] if times[0] is not None else time_format
         expected = f"dates written like '{example}'"
         advice = "correct these rows, or pass --time-format"
-        if SLOT.search(time_format):
+        if slot := SLOT.search(time_format):
             advice = (
                 "write an hour that local time shows twice by its clock, twice, and pass --time-zone"
             )
+            late = column.filter(times.is_null()).str.replace(r" [\d:]+$", "")
+            if zone := changed_days(_cast(late, time_format[: slot.start()]), 25):
+                advice = f"these days have an hour more in local time: pass --time-zone {zone}"
         raise row_fault("time", where, expected, column, times.is_null(), advice, place)
     return times
 

@@ -134,6 +134,23 @@ def test_a_25th_hour_is_refused_with_what_to_do():
         open_panel(pl.concat([table, extra.cast(table.schema)]), DataConfig(time="date,hour"))
 
 
+@pytest.mark.parametrize(("count", "zone"), [(24, "Europe/Berlin"), (48, "Europe/London")])
+@pytest.mark.parametrize("first", [date(2023, 10, 27), date(2024, 3, 29)])
+def test_numbers_past_a_change_of_clocks_are_local_time_and_come_back(count, zone, first):
+    days = [first + timedelta(days=n) for n in range(5)]
+    step = count // 24 if first.month == 10 else -count // 24
+    counts = [count, count, count + step, count, count]
+    rows = [(day, n) for day, most in zip(days, counts, strict=True) for n in range(1, most + 1)]
+    table = pl.DataFrame(rows, schema=["date", "period"], orient="row")
+    panel = open_panel(table.with_columns(load=pl.int_range(pl.len()) % 7), DataConfig(time_zone=zone))
+    assert panel.n_series == 1 and set(np.diff(panel.time)) == {86_400_000_000 // count}
+    assert panel.frame(np.zeros(len(rows), int), panel.time).equals(table)
+    newest = open_panel(
+        table.reverse().with_columns(load=pl.int_range(pl.len()) % 7), DataConfig(time_zone=zone)
+    )
+    assert newest.time.tolist() == panel.time.tolist()
+
+
 @pytest.mark.parametrize("name", ["date_of_month", "dom", "mday", "day_of_month"])
 def test_a_day_of_the_month_is_a_part_of_a_time_by_its_name(name):
     days = pl.DataFrame(

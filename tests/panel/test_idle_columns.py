@@ -133,3 +133,22 @@ def test_columns_of_other_kinds_and_unsigned_numbers_are_read_as_before():
     )
     found, _ = roles(odd)
     assert found["lists"] == found["structs"] == "ignored" and found["falling"] == "target"
+
+
+def test_numbers_that_are_those_of_the_date_have_no_role_under_any_name():
+    days = pl.Series(DATES)
+    parts = {"jour": days.dt.day(), "Wochentag": days.dt.weekday(), "wday0": days.dt.weekday() - 1}
+    parts |= {"Wochenende": (days.dt.weekday() > 5).cast(pl.Int64), "jahr": days.dt.year()}
+    parts |= {"mnth": days.dt.month(), "yr": days.dt.year() - 2024}
+    found, _ = roles(PLAIN.with_columns(**parts))
+    assert {found[name] for name in parts} == {"ignored"}
+    few = PLAIN.head(6).with_columns(
+        sold=pl.Series([3, 4, 1, 2, 5, 7]), jour=pl.Series([3, 4, 1, 2, 5, 6])
+    )
+    assert roles(few)[0]["jour"] == "target"
+
+
+@pytest.mark.parametrize("name", ["customer", "plz", "phone"])
+def test_numbers_of_customers_and_places_are_no_target(name):
+    numbers = pl.Series(name, np.random.default_rng(2).permutation(90_000)[:ROWS])
+    assert roles(PLAIN.with_columns(numbers))[0][name] == "ignored"

@@ -52,6 +52,13 @@ def test_words_and_numbers_are_no_dates():
         (["FY12Q1", "FY12Q2"], "FY%yQ%q", datetime(2012, 4, 1)),
         (["FY2012 Q1", "FY2012 Q2"], "FY%Y Q%q", datetime(2012, 4, 1)),
         (["Q1/12", "Q2/12"], "Q%q/%y", datetime(2012, 4, 1)),
+        (["1Q12", "2Q12"], "%qQ%y", datetime(2012, 4, 1)),
+        (["2012/Q1", "2012/Q2"], "%Y/Q%q", datetime(2012, 4, 1)),
+        (["2012M1", "2012M2"], "%YM%-m", datetime(2012, 2, 1)),
+        (["Jan-55", "Feb-55"], "%b-%y", datetime(1955, 2, 1)),
+        (["Jan '12", "Feb '12"], "%b '%y", datetime(2012, 2, 1)),
+        (["2019-KW03", "2019-KW11"], "%G-KW%V", datetime(2019, 3, 11)),
+        (["2019w3", "2019w11"], "%Gw%-V", datetime(2019, 3, 11)),
         (["Q3 98", "Q4 98"], "Q%q %y", datetime(1998, 10, 1)),
         (["50/2019", "51/2019"], "%V/%G", datetime(2019, 12, 16)),
         (["10/26/64", "10/27/64"], "%m/%d/%y", datetime(1964, 10, 27)),
@@ -99,6 +106,16 @@ def test_one_offset_is_kept_and_several_become_utc():
 def berlin(first, last, step):
     """Times of a place whose clocks change, as text with their offsets."""
     return [time.isoformat() for time in pd.date_range(first, last, freq=step, tz="Europe/Berlin")]
+
+
+def test_years_before_quarters_or_weeks_are_no_months():
+    quarters = pl.Series([f"{2012 + n // 4}-{n % 4 + 1}" for n in range(8)])
+    weeks = pl.Series([f"2019/{n:02d}" for n in range(2, 30)])
+    months = pl.Series([f"2019-{n}" for n in range(1, 13)])
+    assert [parse_times(texts, "a.csv")[1] for texts in (quarters, weeks, months)] == [
+        "%Y-%q", "%G/%V", "%Y-%-m"
+    ]  # fmt: skip
+    assert guess_formats(pl.Series([f"Jan-{n:02d}" for n in range(1, 32)])) == []
 
 
 @pytest.mark.parametrize("clock", ["00:00", "08:30"])
@@ -276,6 +293,31 @@ def test_numbers_and_years_of_several_readings_are_refused_with_the_formats(colu
     for text in re.findall("'([^']+)'", flag):
         times, _ = parse_times(pl.Series(column), "a.csv", text, strict=True)
         assert times.is_sorted() and times.n_unique() == len(column)
+
+
+@pytest.mark.parametrize(
+    ("column", "time_format"),
+    [
+        ([round(1958 + (n + 0.5) / 12, 4) for n in range(24)], "year/12.4+0.5"),
+        ([1950.5, 1951.5, 1952.5], "year/1.1+0.5"),
+    ],
+)
+def test_decimal_years_in_the_middle_of_their_parts_come_back(column, time_format):
+    table = pl.DataFrame({"time": column, "y": range(len(column))})
+    panel = open_panel(table, DataConfig())
+    assert panel.schema.time_format == time_format
+    assert panel.calendar.freq == ("1mo" if "12" in time_format else "1y")
+    assert panel.stamps(panel.time, "time").to_list() == column
+
+
+def test_months_before_years_in_a_file_are_no_numbers(tmp_path):
+    texts = [f"{n % 12 + 1:02d}.{2019 + n // 12}" for n in range(24)]
+    (tmp_path / "a.csv").write_text(
+        "\n".join(["Monat,v", *(f"{text},{n % 5}" for n, text in enumerate(texts))])
+    )
+    panel = open_panel(tmp_path / "a.csv", DataConfig(time="Monat", time_format="%m.%Y"))
+    assert panel.calendar.freq == "1mo"
+    assert write_times(panel.stamps(panel.time, "Monat"), "%m.%Y").to_list() == texts
 
 
 @pytest.mark.parametrize(
