@@ -6,6 +6,7 @@ The types are those of the annotations, resolved at the first call, so that an i
 from __future__ import annotations
 
 import os
+import re
 import reprlib
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -129,6 +130,8 @@ class _Argument:
             raise self._refusal(value, "a number of at most 18 digits")
         if self._is_path and isinstance(settled, str | Path):
             self._check_path(settled)
+        elif isinstance(settled, str) and re.search("[\ud800-\udfff]", settled):
+            raise self._refusal(value, "whole characters")
         return settled
 
     def _check_path(self, path: str | Path) -> None:

@@ -45,6 +45,8 @@ _ROBUST_TURNS = 3
 _FAR = 5.0  # robust deviations
 _OF_NORMAL = 1.4826  # a standard deviation over the median distance
 _TINY = 1e-12
+_SHORT = 3  # rows of a unit that show no scale
+_LEAST = 0.1  # of a level, what an effect leaves
 
 
 class _Cells(NamedTuple):
@@ -58,6 +60,8 @@ class _Cells(NamedTuple):
     """[n]"""
     offset: Floats
     """[n] what is taken off before, in the units of the regression."""
+    scale: float
+    """Data units of one of z, where effects are summands."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,20 @@ class _Learned:
     """[U, 1] data units of one of z; 1 of logarithms of factors."""
     cost: float
     """Negative log likelihood of a value, but for a constant."""
+    share: float
+    """Scale over mean of a unit; 0 where values may be negative."""
+
+    def scaled(self, cells: _Cells) -> _Cells:
+        """Returns cells with the scale of the others, where they are too few to show one.
+
+        y = level + scale · effect = level · (1 + share · effect)
+        """
+        observed = np.isfinite(cells.y)
+        if observed.sum() > _SHORT:
+            return cells
+        effect = (cells.columns @ self.solution.shared)[observed].mean()
+        level = np.nanmean(cells.y) / max(1 + self.share * effect, _LEAST)
+        return cells._replace(scale=float(self.share * level or np.median(self.scale)))
 
     @property
     def shown(self) -> Bools:
@@ -107,10 +125,11 @@ def learn_effects(panel: Panel) -> Effects | None:
         # By level, so that neither names nor the order of series change a sum by rounding.
         by_level = sorted((level, unit) for unit, level in levels.items() if not np.isnan(level))
         units = [unit for _, unit in by_level]
-        if not units:
+        lasting = [unit for unit in units if seen[unit] > _SHORT]
+        lasting = lasting or [unit for unit in units if seen[unit] > 1]
+        if not lasting:
             continue
-        drawn = even_draw(len(units), most)
-        some = [units[number] for number in drawn]
+        some = [lasting[number] for number in even_draw(len(lasting), most)]
         learned = _learned(_cells(panel, terms, some), group, panel.calendar.season_length)
         shown |= learned.shown
         found = learned.solution
@@ -119,7 +138,7 @@ def learn_effects(panel: Panel) -> Effects | None:
         _put(own, some, found.coefficients * learned.scale)
         _put(determined, some, found.determined)
         _put(deviation, some, found.uncertainty(reading) * learned.scale)
-        others = [units[number] for number in np.setdiff1d(np.arange(len(units)), drawn)]
+        others = sorted({*units} - {*some})
         wholes = own, determined, deviation
         _put_own(wholes, panel, terms, others, group, learned, reading)
         these = tuple(np.transpose(units))
@@ -248,7 +267,8 @@ def _put_own(
     for start in range(0, len(units), _BLOCK):
         some = units[start : start + _BLOCK]
         alike_ones = None if expected is None else np.stack([expected[unit] for unit in some])
-        parts = _own(_cells(panel, terms, some), group, learned, reading, alike_ones)
+        cells = [learned.scaled(one) for one in _cells(panel, terms, some)]
+        parts = _own(cells, group, learned, reading, alike_ones)
         for whole, part in zip(wholes, parts, strict=True):
             _put(whole, some, part)
 
@@ -260,10 +280,10 @@ def _put(whole: Floats, units: Sequence[tuple[int, int]], rows: Floats) -> None:
 
 
 def _level(panel: Panel, number: int, channel: int) -> float:
-    """The mean of a channel of a series; NaN of fewer than two values."""
+    """The mean of a channel of a series; NaN of none."""
     values = panel.values[panel.indptr[number] : panel.indptr[number + 1], channel]
     values = values[~np.isnan(values)]
-    return float(values.mean()) if len(values) > 1 else np.nan
+    return float(values.mean()) if len(values) else np.nan
 
 
 def _cells(panel: Panel, terms: Sequence[Term], units: Sequence[tuple[int, int]]) -> list[_Cells]:
@@ -282,7 +302,7 @@ def _cells(panel: Panel, terms: Sequence[Term], units: Sequence[tuple[int, int]]
     for number, channel in units:
         rows, columns, time = designs[int(np.searchsorted(numbers, number))]
         y = some.values[rows, channel]
-        found.append(_Cells(y, columns, time, np.zeros(len(y))))
+        found.append(_Cells(y, columns, time, np.zeros(len(y)), _scale(y)))
     return found
 
 
@@ -290,8 +310,7 @@ def _transformed(cells: _Cells, kind: Scale, eta: Floats | None = None) -> tuple
     """Returns a unit of the regression, and the data units of one of its own; `eta`: log of the mean of counts."""
     y, offset = cells.y, cells.offset
     if kind == "sum":
-        scale = _scale(y)
-        return Unit(y / scale - offset, cells.columns, cells.time), scale
+        return Unit(y / cells.scale - offset, cells.columns, cells.time), cells.scale
     if kind == "factor":
         with np.errstate(divide="ignore", invalid="ignore"):
             return Unit(np.log(y) - offset, cells.columns, cells.time), 1.0
@@ -346,7 +365,10 @@ def _of_kind(
     # The density of y is that of z times dz/dy.
     stretch = np.log(scale) if kind == "sum" else [np.nanmean(np.log(one.y)) for one in cells]
     cost = float(np.mean(np.log(found.noise) / 2 + stretch))
-    return _Learned(kind, found, scale[:, None], cost)
+    positive = all(np.nanmin(one.y) > 0 for one in cells)
+    means = [np.nanmean(one.y) if positive else np.inf for one in cells]
+    share = float(np.median(scale / means))
+    return _Learned(kind, found, scale[:, None], cost, share)
 
 
 def _of_counts(cells: Sequence[_Cells], group: Ints) -> _Learned:
@@ -359,7 +381,7 @@ def _of_counts(cells: Sequence[_Cells], group: Ints) -> _Learned:
         found = solve(units, group, phi, start=found, least_noise=least)
         units = _reweighted(cells, units, found)
     assert found is not None
-    return _Learned("count", found, np.ones((len(units), 1)), 0.0)
+    return _Learned("count", found, np.ones((len(units), 1)), 0.0, 0.0)
 
 
 def _least_dispersion(y: Floats, whole: bool) -> float:
@@ -407,7 +429,7 @@ def _own(
     variance = ((reading @ found.covariance) * reading).sum(axis=1)
     deviation = np.tile(np.sqrt(np.maximum(variance, 0.0)), (len(cells), 1))
     determined = np.tile(found.of_table, (len(cells), 1))
-    scale = np.array([_scale(one.y) if kind == "sum" else 1.0 for one in cells])[:, None]
+    scale = np.array([one.scale if kind == "sum" else 1.0 for one in cells])[:, None]
     mean = np.tile(found.shared, (len(cells), 1)) if expected is None else expected / scale
     differ = np.flatnonzero(found.own_variance[group] > NOTHING)
     if len(differ):
@@ -415,7 +437,8 @@ def _own(
         parts = {id(one.columns): one.columns[:, differ] for one in cells}
         near = []
         for one, of_one in zip(cells, mean, strict=True):
-            near.append(_Cells(one.y, parts[id(one.columns)], one.time, one.columns @ of_one))
+            offset = one.columns @ of_one
+            near.append(one._replace(columns=parts[id(one.columns)], offset=offset))
         alone = replace(
             found,
             shared=np.zeros(len(differ)),

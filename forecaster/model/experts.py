@@ -291,12 +291,12 @@ class Experts(nn.Module):
         older = max(0, seen.shape[1] - self.short) or None
         return ~seen[:, :older].any(dim=1)
 
-    def few(self, inputs: Inputs, scale: Scale) -> tuple[Tensor, Tensor]:
+    def few(self, inputs: Inputs, scale: Scale, median: Tensor) -> tuple[Tensor, Tensor]:
         """Returns [B, C] rows of a history that does not show how far values spread, 0 of any other, and a unit.
 
-        That are up to three rows, or fewer than a season of a constant. Of the unit, [B, C] in data units,
-        `few_offsets` are multiples: the level of a channel that is always positive, or without `cold_scale`;
-        else the spread, in counts both.
+        That are up to three rows, or fewer than a season of a constant. Of the unit, [B, H, C] in data units,
+        `few_offsets` are multiples: the `median` [B, H, C] of a channel that is always positive, which knows
+        the calendar; without `cold_scale` the level; else the spread, in counts both.
         """
         count = inputs.history_observed.sum(dim=1)
         varies = (inputs.history < scale.level[:, None]).any(dim=1)
@@ -306,7 +306,9 @@ class Experts(nn.Module):
         spread, share = self.cold_scale[inputs.channel], self.cold_share[inputs.channel]
         relative = (share > 0) | (spread == 0) | self.intermittent[inputs.channel]
         unit = torch.where(relative, level, 0.0) + torch.where(share > 0, 0.0, spread)
-        return torch.where(shown, 0, count), torch.where(unit > 0, unit, scale.scale)
+        unit = torch.where(unit > 0, unit, scale.scale)[:, None]
+        positive = (share > 0)[:, None] & (median > 0)
+        return torch.where(shown, 0, count), torch.where(positive, median, unit)
 
     def cold(self, inputs: Inputs) -> Bool[Tensor, "B C"]:
         """Returns whether a channel has no history, and its level is that of `cold_level`."""

@@ -192,11 +192,12 @@ class Network(Trainable):
             weight = self.weight_of_remainder(inputs, found, remainder)[:, None]  # [B, 1, C]
             quantiles = torch.lerp(quantiles, remainder.quantiles, weight[..., None])
             mean = torch.lerp(mean, remainder.mean, weight)
-        few, unit = self.experts.few(inputs, scale)
+        median = quantiles[..., self.experts.levels.index(0.5)]
+        few, unit = self.experts.few(inputs, scale, median)
         if may_hold(few > 0):
             offsets = self.experts.few_offsets[few.clamp(1, FEW) - 1, : inputs.horizon]  # [B, C, H, Q]
-            around = (unit[..., None, None] * offsets).transpose(1, 2)
-            median = quantiles[..., self.experts.levels.index(0.5), None]
+            around = unit[..., None] * offsets.transpose(1, 2)
+            median = median[..., None]
             counts = self.experts.intermittent[inputs.channel][:, None, :, None]
             median = torch.where(counts, median.clamp(min=0.0), median)
             quantiles = torch.where(few[:, None, :, None] > 0, median + around, quantiles)

@@ -509,7 +509,7 @@ def with_new_series(rows: Rows, table: Table, data: DataConfig) -> Rows:
     names = [series_name(new, number) for number in range(new.height)]
     series = f"{number_of(new.height, 'series', 'series')} that the table lacks"
     text = f"{extra.height:,} rows of {table.name} begin {series}: {listing(names, _NAMED)}"
-    advice = "forecast without history; check the names: a typing error looks the same"
+    advice = "check the names: a typing error looks the same"
     note = Finding("warning", "keys", text, advice, names[0], count=extra.height)
     frame = pl.concat([rows.frame, extra.select(_AT)], how="diagonal")
     return replace(begun, frame=frame, notes=(*rows.notes, note))

@@ -45,6 +45,8 @@ def test_a_hundred_random_tables_and_calls_give_a_result_or_a_clear_error(attemp
         ({"season_length": "7"}, "season_length='7': expected a whole number, found str"),
         ({"on_duplicates": 1}, "on_duplicates=1: expected 'error', 'mean', 'last' or 'sum', found int"),
         ({"out": ""}, "out='': expected a path, found an empty text"),
+        ({"encoding": "\ud800"}, r"encoding='\\ud800': expected whole characters"),
+        ({"until": "x\ud800"}, r"until='x\\ud800': expected whole characters"),
         ({"out": "x" * 300}, r"out='x+\.\.\.x+': expected a path: File name too long"),
         ({"report": Path("a\0b")}, r"report=.*: expected a path: embedded null byte"),
         ({"quiet": "no"}, "quiet='no': expected True or False, found str"),

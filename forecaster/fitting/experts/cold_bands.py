@@ -51,10 +51,10 @@ def learn_bands(
     inputs = truncated(batch.inputs.repeated(len(bands)), kept)
     scale = network.scale(inputs)
     forecast = network.of_experts(inputs, scale).quantiles[..., experts.levels.index(0.5)]
-    few, few_unit = experts.few(inputs, scale)
-    unit = torch.where(kept[:, None] > 0, few_unit, scale.scale)
+    few, few_unit = experts.few(inputs, scale, forecast)
+    unit = torch.where(kept[:, None, None] > 0, few_unit, scale.scale[:, None])
     target = batch.target.repeat(len(bands), 1, 1)
-    distance = (target - forecast)[..., 0] / unit  # [4·B, H]
+    distance = ((target - forecast) / unit)[..., 0]  # [4·B, H]
     distance[few[:, 0] < kept] = torch.nan
     before = experts.cold_offsets[0]
     for rows, (offsets, of_rows) in enumerate(zip(bands, distance.chunk(len(bands)), strict=True)):
