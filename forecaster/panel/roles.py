@@ -37,6 +37,7 @@ from forecaster.panel.schema import Names, Schema, two_roles
 from forecaster.panel.timestamps import (
     DAYS,
     EPOCHS,
+    LONGER_DAYS,
     PARTS,
     SAMPLE,
     date_names,
@@ -309,7 +310,7 @@ def join_clock(table: Table, data: DataConfig) -> Table:
             joined = table.with_time(time)
             joined = joined.with_times(time, data.time_format, strict=False, zone=data.time_zone)
         except DataError as error:
-            if "have an hour more" in str(error):
+            if LONGER_DAYS in str(error):
                 raise
             continue
         rows = len(table.frame)

@@ -66,6 +66,8 @@ _DIGITS = (
 _CLOCKED = re.compile("%([01]/|-?[HI]|[TRkl])")
 _CHANGING = ("Europe/Berlin", "Europe/London", "Europe/Athens", "America/New_York", "Australia/Sydney")
 """Zones of different changes of clocks."""
+LONGER_DAYS = "these days have an hour more in local time"
+"""What an error of such days says."""
 _SHOWN: Any = {"ambiguous": "earliest", "non_existent": "null"}
 _COMPOSED = {"%F": "%Y-%m-%d", "%T": "%H:%M:%S", "%R": "%H:%M", "%D": "%m/%d/%y", "%h": "%b"}
 SLOT = re.compile(r"([ \0])%([01])/(\d+)((?::%M)?(?::%S)?)(?:@(\S+))?$")
@@ -639,7 +641,7 @@ def _all_parsed(
             )
             late = column.filter(times.is_null()).str.replace(r" [\d:]+$", "")
             if zone := changed_days(_cast(late, time_format[: slot.start()]), 25):
-                advice = f"these days have an hour more in local time: pass --time-zone {zone}"
+                advice = f"{LONGER_DAYS}: pass --time-zone {zone}"
         raise row_fault("time", where, expected, column, times.is_null(), advice, place)
     return times
 
