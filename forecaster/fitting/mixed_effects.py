@@ -106,79 +106,126 @@ def learn_effects(panel: Panel) -> Effects | None:
     terms = (*declared, *_calendar_terms(panel, declared))
     if not terms or (panel.last_observed < 0).all():
         return None
-    sizes = [term.size(panel.calendar) for term in terms]
-    group = np.repeat(np.arange(len(terms)), sizes)
-    series, channels = panel.n_series, panel.n_channels
-    own, determined, deviation = np.full((3, series, channels, len(group)), np.nan)
-    shared, multiplies = np.zeros((channels, len(group))), np.zeros(channels, bool)
-    expected = np.zeros_like(own)
-    values = panel.values[:, :channels]
-    seen = np.stack([(~np.isnan(values[a:b])).sum(axis=0) for a, b in pairwise(panel.indptr)])
-    of_static = np.zeros((channels, *_sizes_of_statics(panel.static_codes), len(group)))
-    shown = np.zeros(len(terms), bool)
+    found = _Coefficients(panel, terms)
+    channels = range(panel.n_channels)
     # Series of a channel lean on each other; of a single series its channels do.
-    tables = [[*range(channels)]] if series == 1 else [[channel] for channel in range(channels)]
-    most = int(np.clip(_WORK // len(group) ** 3, 8, _UNITS))
-    for table in tables:
-        units = [(number, channel) for number in range(series) for channel in table]
-        levels = {unit: _level(panel, *unit) for unit in units if panel.present[unit]}
-        # By level, so that neither names nor the order of series change a sum by rounding.
-        by_level = sorted((level, unit) for unit, level in levels.items() if not np.isnan(level))
-        units = [unit for _, unit in by_level]
-        lasting = [unit for unit in units if seen[unit] > _SHORT]
-        lasting = lasting or [unit for unit in units if seen[unit] > 1]
+    for table in [[*channels]] if panel.n_series == 1 else [[channel] for channel in channels]:
+        found.learn(table)
+    return found.effects(len(declared))
+
+
+class _Coefficients:
+    """What is learned of a panel, table by table: channels whose units lean on each other."""
+
+    def __init__(self, panel: Panel, terms: Sequence[Term]):
+        self.panel, self.terms = panel, terms
+        sizes = [term.size(panel.calendar) for term in terms]
+        self.group = np.repeat(np.arange(len(terms)), sizes)
+        """[K] number of each column's term."""
+        series, channels, columns = panel.n_series, panel.n_channels, len(self.group)
+        observed = ~np.isnan(panel.values[:, :channels])
+        self.seen = np.stack([observed[a:b].sum(axis=0) for a, b in pairwise(panel.indptr)])
+        """[S, C] observed rows."""
+        self.own, self.determined, self.deviation = np.full((3, series, channels, columns), np.nan)
+        """[S, C, K] coefficients of units, how much their rows determine them, and their deviations."""
+        self.expected = np.zeros((series, channels, columns))
+        """[S, C, K] of a unit before its rows are read."""
+        self.shared, self.multiplies = np.zeros((channels, columns)), np.zeros(channels, bool)
+        self.of_static = np.zeros((channels, *_sizes_of_statics(panel.static_codes), columns))
+        self.shown = np.zeros(len(terms), bool)
+        """[G] which terms the rows of any table show."""
+
+    def learn(self, table: Sequence[int]) -> None:
+        """Learns the coefficients of the units of some channels; of none where no value is beside another."""
+        units = self._units(table)
+        lasting = [unit for unit in units if self.seen[unit] > _SHORT]
+        lasting = lasting or [unit for unit in units if self.seen[unit] > 1]
         if not lasting:
-            continue
+            return
+        most = int(np.clip(_WORK // len(self.group) ** 3, 8, _UNITS))
         some = [lasting[number] for number in even_draw(len(lasting), most)]
-        learned = _learned(_cells(panel, terms, some), group, panel.calendar.season_length)
-        shown |= learned.shown
+        cells = _cells(self.panel, self.terms, some)
+        learned = _learned(cells, self.group, self.panel.calendar.season_length)
+        self.shown |= learned.shown
         found = learned.solution
-        met = np.asarray(found.coefficients.any(axis=0))
-        reading = readings(terms, panel.calendar, met)
-        _put(own, some, found.coefficients * learned.scale)
-        _put(determined, some, found.determined)
-        _put(deviation, some, found.uncertainty(reading) * learned.scale)
-        others = sorted({*units} - {*some})
-        wholes = own, determined, deviation
-        _put_own(wholes, panel, terms, others, group, learned, reading)
-        these = tuple(np.transpose(units))
-        shared[table] = np.median(own[these], axis=0)
-        expected[:, table] = shared[table]
-        multiplies[table] = learned.kind != "sum"
-        apart, known = (np.nan_to_num(part[:, table]) for part in (own - shared, determined))
-        known = known * seen[:, table, None]
-        of_static[table], within = _of_static(panel.static_codes, apart, known, group)
-        if of_static[table].any():
+        reading = readings(self.terms, self.panel.calendar, np.asarray(found.coefficients.any(axis=0)))
+        deviation = found.uncertainty(reading) * learned.scale
+        self._put(some, (found.coefficients * learned.scale, found.determined, deviation))
+        self._solve(sorted({*units} - {*some}), learned, reading)
+        self.shared[table] = np.median(self.own[tuple(np.transpose(units))], axis=0)
+        self.expected[:, table] = self.shared[table]
+        self.multiplies[table] = learned.kind != "sum"
+        within = self._of_statics(table)
+        if self.of_static[table].any():
             # Series lean on those alike by their statics, from which they differ less.
-            variance = found.own_variance * within
-            closer = replace(learned, solution=replace(found, own_variance=variance))
-            expected[:, table] += of_statics(of_static[table], panel.static_codes)
-            _put_own(wholes, panel, terms, units, group, closer, reading, expected)
-    # A series without two values has what those alike have.
-    own = np.where(np.isnan(own), expected, own)
-    determined = np.nan_to_num(determined)
-    kept = shown[group]
-    if not kept.any():
-        return None
-    of_covariates = group < len(declared)
-    return Effects(
-        terms=tuple(term for term, there in zip(terms, shown, strict=True) if there),
-        hashes=text_hashes(panel.series_names),
-        own=own[..., kept],
-        shared=shared[:, kept],
-        of_static=of_static[..., kept],
-        deviation=deviation[..., kept],
-        determined=np.stack(
-            [
-                determined[..., kept & some].sum(axis=2) / np.maximum(seen, 1)
-                for some in (of_covariates, np.ones_like(kept))
-            ],
-            axis=2,
-        ),
-        multiplies=multiplies,
-        center=np.zeros((series, channels, 2)),
-        calendar_ratio=np.ones(channels),
-    ).centered(panel)
+            closer = replace(found, own_variance=found.own_variance * within)
+            self._solve(units, replace(learned, solution=closer), reading, self.expected)
+
+    def effects(self, declared: int) -> Effects | None:
+        """Returns the effects, the first terms of which are of covariates; None where rows show none."""
+        kept = self.shown[self.group]
+        if not kept.any():
+            return None
+        of_covariates = self.group < declared
+        determined = np.nan_to_num(self.determined)
+        freedom = [
+            determined[..., kept & some].sum(axis=2) / np.maximum(self.seen, 1)
+            for some in (of_covariates, np.ones_like(kept))
+        ]
+        # A series without a value has what those alike have.
+        own = np.where(np.isnan(self.own), self.expected, self.own)
+        return Effects(
+            terms=tuple(term for term, there in zip(self.terms, self.shown, strict=True) if there),
+            hashes=text_hashes(self.panel.series_names),
+            own=own[..., kept],
+            shared=self.shared[:, kept],
+            of_static=self.of_static[..., kept],
+            deviation=self.deviation[..., kept],
+            determined=np.stack(freedom, axis=2),
+            multiplies=self.multiplies,
+            center=np.zeros((*self.seen.shape, 2)),
+            calendar_ratio=np.ones(len(self.shared)),
+        ).centered(self.panel)
+
+    def _units(self, table: Sequence[int]) -> list[tuple[int, int]]:
+        """The units of channels with a value, by level: neither names nor order change a sum by rounding."""
+        units = [(number, channel) for number in range(self.panel.n_series) for channel in table]
+        levels = {unit: _level(self.panel, *unit) for unit in units if self.panel.present[unit]}
+        by_level = sorted((level, unit) for unit, level in levels.items() if not np.isnan(level))
+        return [unit for _, unit in by_level]
+
+    def _of_statics(self, table: Sequence[int]) -> Floats:
+        """Adds to what is expected what series alike by their statics share.
+
+        Returns:
+            [G] the share of the variance within a term that is left.
+        """
+        codes = self.panel.static_codes
+        apart = np.nan_to_num(self.own[:, table] - self.shared[table])
+        known = np.nan_to_num(self.determined[:, table]) * self.seen[:, table, None]
+        self.of_static[table], within = _of_static(codes, apart, known, self.group)
+        self.expected[:, table] += of_statics(self.of_static[table], codes)
+        return within
+
+    def _solve(
+        self,
+        units: Sequence[tuple[int, int]],
+        learned: _Learned,
+        reading: Floats,
+        expected: Floats | None = None,
+    ) -> None:
+        """Solves units by themselves, block by block; `expected`: [S, C, K] of those alike."""
+        for start in range(0, len(units), _BLOCK):
+            some = units[start : start + _BLOCK]
+            alike_ones = None if expected is None else np.stack([expected[unit] for unit in some])
+            cells = [learned.scaled(one) for one in _cells(self.panel, self.terms, some)]
+            self._put(some, _own(cells, self.group, learned, reading, alike_ones))
+
+    def _put(self, units: Sequence[tuple[int, int]], parts: tuple[Floats, Floats, Floats]) -> None:
+        """Puts [U, K] coefficients, how much they are determined, and deviations of units."""
+        for whole, rows in zip((self.own, self.determined, self.deviation), parts, strict=True):
+            for unit, row in zip(units, rows, strict=True):
+                whole[unit] = row
 
 
 def _sizes_of_statics(codes: Codes) -> tuple[int, int]:
@@ -251,32 +298,6 @@ def _of_one_design(panel: Panel, declared: Sequence[Term]) -> bool:
     series, *_ = next(alike(panel))
     same_dates = series == slice(0, panel.n_series)
     return same_dates and not declared and not np.isnan(panel.values[:, : panel.n_channels]).any()
-
-
-def _put_own(
-    wholes: tuple[Floats, Floats, Floats],
-    panel: Panel,
-    terms: Sequence[Term],
-    units: Sequence[tuple[int, int]],
-    group: Ints,
-    learned: _Learned,
-    reading: Floats,
-    expected: Floats | None = None,
-) -> None:
-    """Puts what `_own` returns of units into [S, C, K]; `expected`: [S, C, K] of those alike."""
-    for start in range(0, len(units), _BLOCK):
-        some = units[start : start + _BLOCK]
-        alike_ones = None if expected is None else np.stack([expected[unit] for unit in some])
-        cells = [learned.scaled(one) for one in _cells(panel, terms, some)]
-        parts = _own(cells, group, learned, reading, alike_ones)
-        for whole, part in zip(wholes, parts, strict=True):
-            _put(whole, some, part)
-
-
-def _put(whole: Floats, units: Sequence[tuple[int, int]], rows: Floats) -> None:
-    """Puts rows of units into [S, C, K]."""
-    for unit, row in zip(units, rows, strict=True):
-        whole[unit] = row
 
 
 def _level(panel: Panel, number: int, channel: int) -> float:
