@@ -88,7 +88,7 @@ def statistical(
     reads = name == "AutoARIMA" and season <= LONGEST_SEASON
     known = covariates(rows) if reads else []
     histories, futures = [], []
-    own = dict(tuple(rows.groupby("series")))
+    own = by_series(rows)
     for number, (series, step) in enumerate(cutoffs.itertuples(index=False)):
         seen, ahead = around(own[series], step, horizon)
         past = {"unique_id": number, "ds": seen["step"], "y": filled(seen["y"])}
@@ -118,10 +118,15 @@ def covariates(rows: pd.DataFrame) -> list[str]:
     return [name for name in named if fewest[name] > 1]
 
 
+def by_series(rows: pd.DataFrame) -> dict[int, pd.DataFrame]:
+    """Returns the rows of each series, covariates without gaps."""
+    known = [name for name in rows if name[0] in OPENS]
+    series = dict(tuple(rows.groupby("series")))
+    return {name: own.assign(**own[known].ffill().bfill()) for name, own in series.items()}
+
+
 def around(own: pd.DataFrame, step: int, horizon: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Returns the last rows of a series up to a step, and those of the horizon, covariates without gaps."""
-    known = [name for name in own if name[0] in OPENS]
-    own = own.assign(**own[known].ffill().bfill())
+    """Returns the last rows of a series up to a step, and those of the horizon."""
     seen = own[own["step"] <= step].tail(LONGEST)
     ahead = own[(own["step"] > step) & (own["step"] <= step + horizon)]
     return seen, ahead
@@ -135,7 +140,7 @@ def prophet(
 
     logging.getLogger("cmdstanpy").disabled = True
     known = covariates(rows)
-    own = dict(tuple(rows.groupby("series")))
+    own = by_series(rows)
     parts = []
     for series, step in cutoffs.itertuples(index=False):
         seen, ahead = around(own[series], step, horizon)
