@@ -190,7 +190,7 @@ class ClosedForms(nn.Module):
                 forecasts[name] = _seasonal_mean(filled, self.second, count, shifts, lead)
         if seasons is not None and "profile" in self.names:
             forecasts["profile"] = _profile(filled, seasons, self.second, length, shifts, leads)
-        forecasts |= self._smoothed(windows, seasons, usual, leads)
+        forecasts |= self._smoothed(windows, seasons, usual, leads, zero)
         if "autoregression" in self.names:
             base = forecasts["naive" if seasons is None else "seasonal_mean"]
             added = autoregression(filled, length, self.memory, self.season, shifts, leads)
@@ -206,6 +206,7 @@ class ClosedForms(nn.Module):
         seasons: Seasons | None,
         usual: Float[Tensor, "R J S"],
         leads: list[int],
+        zero: Float[Tensor, " R"],
     ) -> Forecasts:
         """Levels and trends of seasonally adjusted values, plus the season; ETS of the values themselves.
 
@@ -256,7 +257,7 @@ class ClosedForms(nn.Module):
         for number, name in enumerate(self.trends):
             local_level, local_trend = trends[2 * number : 2 * number + 2]
             forecasts[name] = local_level + local_trend * step + seasonal
-        fitted = self.curves(adjusted, windows.length, step.long() - 1)
+        fitted = self.curves(adjusted, windows.length, step.long() - 1, zero)
         forecasts["theta"] = theta_level + fitted.slope / 2 * step + seasonal
         if seasons is not None:
             # The mean of each phase less that of the line: over whole seasons no other part of it differs.

@@ -41,6 +41,8 @@ _LAST_OF_MONTH = "business days to its end"
 _MOST_WORDS = 100
 _FAR = 1.0  # ranges of the middle 98 % beyond which a number is drawn in
 _WRONG = 100.0  # widths of the bounds
+_SEASONS = 3  # that have a term
+_SAME_TURNS = 0.75  # a line of a spectrum, and its leak
 _TINY = 1e-12
 
 
@@ -366,9 +368,18 @@ def period_terms(panel: Panel) -> Iterator[Term]:
     periods: tuple[float, ...] = calendar.periods
     if not periods and panel.regular and not calendar.integer:
         periods = tuple(period.exact for period in find_periods(targets, panel.indptr, hidden=True))
+        rows = int(np.diff(panel.indptr).max())
+        periods = tuple(one for one in periods if not _is_part(one, calendar.season_length, rows))
     for period in periods:
         if period != calendar.season_length and period >= 2:
             yield Term(f"every {period:,.5g} steps", "calendar", period=float(period))
+
+
+def _is_part(period: float, season: int, rows: int) -> bool:
+    """Whether so many rows hardly tell a period from the season, or from a harmonic of it."""
+    times = round(season / period)
+    turns = rows * abs(1 / period - times / season)
+    return times > 0 and rows >= _SEASONS * season and turns < _SAME_TURNS
 
 
 def calendar_terms(calendar: Calendar, rows: int) -> Iterator[Term]:

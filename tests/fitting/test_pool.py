@@ -15,6 +15,7 @@ from forecaster.fitting.experts.pool import fit_experts
 from forecaster.fitting.fit import fit_panel, resolve
 from forecaster.forecast.predictor import Predictor
 from forecaster.model.experts import GENERAL, SEASONAL
+from forecaster.panel.build import open_panel
 
 
 @pytest.mark.usefixtures("paged")
@@ -116,3 +117,11 @@ def test_counts_with_zeros_are_never_forecast_below_0():
         config = {"model": {"experts": ["seasonal_mean"]}, "target": bounds}
         rows = fc.fit(table, config=config, **options).predict(table).frame
         assert (rows["q0.1"].min() < 0) == below
+
+
+def test_cutoffs_are_a_horizon_apart_where_a_table_is_shorter_than_the_season_of_its_step(make_config):
+    time = np.arange("2024-01-01T00:00", "2024-01-01T12:00", dtype="M8[m]").astype("M8[us]")
+    table = pl.DataFrame({"time": time, "y": np.random.default_rng(0).normal(size=720)})
+    config = make_config(40, model={"experts": None})
+    pool = resolve(open_panel(table, config.data), config)[0].model.pool
+    assert (pool.seasons, pool.cutoff_spacing) == ((1, 0), 40)

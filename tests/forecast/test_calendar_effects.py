@@ -75,9 +75,21 @@ def two_periods():
     return 100 + 15 * waves, days(628), 28
 
 
+def half_a_day_of_minutes():
+    minute = np.arange(800)
+    time = [datetime(2022, 1, 3) + timedelta(minutes=int(number)) for number in minute]
+    return 100 + 5 * np.sin(2 * np.pi * minute / 60 + 1), time, 40
+
+
 @pytest.mark.parametrize(
     ("pattern", "most"),
-    [(pay_days, 1.2), (working_days, 1.25), (hours_of_the_week, 1.3), (two_periods, 1.3)],
+    [
+        (pay_days, 1.2),
+        (working_days, 1.25),
+        (hours_of_the_week, 1.3),
+        (two_periods, 1.3),
+        (half_a_day_of_minutes, 1.15),
+    ],
 )
 def test_a_pattern_of_the_calendar_is_forecast_nearly_whole(pattern, most):
     mean, time, horizon = pattern()
@@ -107,6 +119,14 @@ def test_a_shock_that_all_series_share_is_no_pattern():
     found = effects_of(table(values, days(130)))
     # Two of five terms may be believed by chance, but none by much.
     assert found is None or np.abs(found.own).max() < 3
+
+
+def test_a_week_whose_spread_falls_has_no_other_period():
+    random, day = np.random.default_rng(0), np.arange(60)
+    level, week = random.uniform(200, 800, (50, 1)), random.lognormal(0, 0.1, 7)
+    decay = level * 0.5 ** (day / 20) * week[day % 7]
+    effects = effects_of(table(decay * random.lognormal(0, 0.03, decay.shape), days(60)))
+    assert [term.name for term in effects.terms] == ["weekday"]
 
 
 @pytest.mark.parametrize("walk", [False, True])

@@ -144,7 +144,7 @@ def _lengths(panel: Panel, horizon: int) -> _Lengths:
     spacing = max(1, min(horizon, _SPACING, fitting))
     allowed = HISTORY - CUTOFFS * spacing
     memory = max(2, min(max(_MEMORY, SEASONS * season), longest, allowed))
-    if memory < 2 * season:  # a pattern needs to be seen twice
+    if memory < 2 * season:  # of what HISTORY allows
         season, second = 1, 0
     if second > allowed:  # it must lie within the history of the earliest cutoff
         second = 0
@@ -230,8 +230,10 @@ def bare_network(panel: Panel, plan: Plan, end: Int64) -> Network:
 
 
 def _seasons(calendar: Calendar, longest: int) -> tuple[int, int]:
-    """The main season, and the shortest longer cycle that a series holds twice: 0 where there is none."""
+    """The main season, and the shortest longer cycle, that a series holds twice: 1 and 0 where there is none."""
     season = calendar.season_length
+    if longest < 2 * season:
+        return 1, 0
     cycles = (cycle_steps(calendar, name) for name in calendar.cycles)
     second = min((steps for steps in cycles if steps > season), default=0)
     return season, second if season > 1 and second <= longest // 2 else 0
