@@ -113,10 +113,13 @@ class Evidence:
         return self.missed.abs().sum(dim=(1, 2)) / cells[:, None]
 
     @cached_property
-    def mixed_error(self) -> Float[Tensor, " R"]:
-        """Mean absolute error of the weighted mean of the experts at earlier cutoffs; 0 where none is known."""
-        missed = (self.missed * self.weights[:, None, None]).sum(dim=-1).abs()
-        return missed.sum(dim=(1, 2)) / self.known.sum(dim=(1, 2)).clamp(min=1)
+    def mixed(self) -> Float[Tensor, "R J P"]:
+        """What the weighted mean of the experts missed at earlier cutoffs; 0 where not known."""
+        return (self.missed * self.weights[:, None, None]).sum(dim=-1)
+
+    def mean_size(self, missed: Float[Tensor, "R J P"]) -> Float[Tensor, " R"]:
+        """Returns the mean size of what was missed, 0 where not known; 0 where none is."""
+        return missed.abs().sum(dim=(1, 2)) / self.known.sum(dim=(1, 2)).clamp(min=1)
 
     @cached_property
     def least(self) -> Float[Tensor, "R 1"]:

@@ -50,10 +50,8 @@ class OfExperts(NamedTuple):
     """[B, H, C, Q]"""
     mean: Tensor
     """[B, H, C]"""
-    error: Tensor
-    """[B, C] mean absolute error of their weighted mean at earlier cutoffs."""
-    trust: Tensor
-    """[B, C] n cutoffs count as n / (n + 1)."""
+    missed: Tensor
+    """[R, J, P] by their weighted mean at earlier cutoffs; 0 where not known."""
     pool: Pool
     scale: Scale
 
@@ -227,11 +225,8 @@ class Network(Trainable):
         if only is None and self._several and may_hold(self.experts.intermittent):
             seasons = self.experts.season, self.experts.second
             mean = steadied(mean, inputs.history, inputs.history_observed, seasons)
-        evidence = pool.evidence
-        error, trust = (
-            part.unflatten(0, (-1, channels)) for part in (evidence.mixed_error, evidence.trust)
-        )
-        return OfExperts(quantiles, mean, error * scale.scale, trust, pool, scale)
+        missed = pool.evidence.mixed * scale.scale.flatten()[:, None, None]
+        return OfExperts(quantiles, mean, missed, pool, scale)
 
     def of_remainder(self, inputs: Inputs) -> OfExperts:
         """Returns the same of what effects of the calendar leave, with these put back."""
@@ -247,17 +242,26 @@ class Network(Trainable):
     ) -> Float[Tensor, "B C"]:
         """Returns how much of the forecast is that of the remainder, by errors e at n of four earlier cutoffs.
 
-            weight = 1 / (1 + (e of the remainder / e)^(4 · n/(n + 1)) · ratio^(4 · (1 − n/4)/(n + 1)))
+            weight = 1 / (1 + (e of the remainder / e)^(4 · m/(m + 1)) · ratio^(4 · (1 − m/4)/(m + 1)))
+            m      = n · min(1, distance of both forecasts at earlier cutoffs / that of the steps ahead)
 
-        Where few are known the ratio of the table counts in their place. Of a series without history 0: the
-        profile of the others has its calendar.
+        Where few are known, or where they show little of what the calendar does ahead, as days of autumn of
+        Christmas, the ratio of the table counts in their place. Of a series without history 0: the profile of the
+        others has its calendar.
         """
         assert self.experts is not None
-        worse = (remainder.error + _TINY) / (found.error + _TINY)
-        of_table = inputs.error_ratios[..., 2].to(worse.dtype)
-        doubt = 1 - found.trust  # 1/(n + 1)
-        unknown = (1 - (1 / doubt - 1) / CUTOFFS) * doubt
-        weight = 1 / (1 + worse ** (_SHARPNESS * found.trust) * of_table ** (_SHARPNESS * unknown))
+        evidence = found.pool.evidence
+        error, other = (evidence.mean_size(one.missed) + _TINY for one in (found, remainder))
+        before = evidence.mean_size(found.missed - remainder.missed)
+        median = self.experts.levels.index(0.5)
+        apart = (found.quantiles - remainder.quantiles)[..., median]  # [B, H, C]
+        ahead = apart.abs().mean(dim=1).flatten() + _TINY
+        cutoffs = evidence.cutoffs * (before / ahead).clamp(max=1.0)  # m
+        of_errors = (other / error) ** (_SHARPNESS * cutoffs / (cutoffs + 1))
+        ratio = inputs.error_ratios[..., 2].flatten().to(error.dtype)
+        of_table = ratio ** (_SHARPNESS * (1 - cutoffs / CUTOFFS) / (cutoffs + 1))
+        weight = 1 / (1 + of_errors * of_table)
+        weight = weight.unflatten(0, (-1, inputs.channel.shape[1]))
         return torch.where(self.experts.cold(inputs), 0.0, weight)
 
     def _sampled(self, inputs: Inputs, key: Tensor | None, paths: int) -> Prediction:

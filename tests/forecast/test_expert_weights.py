@@ -49,6 +49,27 @@ def both_pools(network, inputs):
     return [(one.pool, one.scale) for one in (found, remainder)], share
 
 
+@pytest.mark.parametrize("times", [1, 5])
+def test_the_weight_of_the_remainder_counts_cutoffs_as_far_as_they_show_what_lies_ahead(times):
+    artifact = without_fit(tiny.plain(), 7)[0].artifact
+    (network,), inputs = artifact.ensemble.networks, window(artifact, unfitted())
+    calendar = inputs.calendar.clone()
+    calendar[:, -7:] *= times
+    inputs = replace(inputs, calendar=calendar)
+    found, remainder = network.of_pool(inputs, network.scale(inputs)), network.of_remainder(inputs)
+    known = found.pool.evidence.known[0].numpy() > 0
+    missed, other = (one.missed[0].numpy()[known] for one in (found, remainder))
+    medians = [one.quantiles[0, :, 0, 4].numpy() for one in (found, remainder)]
+    near = np.abs(missed - other).mean() / np.abs(medians[0] - medians[1]).mean()
+    m = known.sum() / 8 * min(1, near)
+    worse = np.abs(other).mean() / np.abs(missed).mean()
+    ratio = float(inputs.error_ratios[0, 0, 2])
+    expected = 1 / (1 + worse ** (4 * m / (m + 1)) * ratio ** (4 * (1 - m / 4) / (m + 1)))
+    assert (near < 1) == (times > 1) and ratio < 1
+    weight = network.weight_of_remainder(inputs, found, remainder)
+    assert float(weight) == pytest.approx(expected, rel=1e-5)
+
+
 def mixed(share, parts):
     first, second = (np.asarray(part) for part in parts)
     return (1 - share) * first + share * second
