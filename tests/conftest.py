@@ -192,22 +192,28 @@ ALL_CUTOFFS, FEW_CUTOFFS = error_levels.CUTOFFS, paths.FEWEST
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Checks shapes in tests of the model, of its golden artifact, and in some slow proofs.
 
-    Fast tests fit with fewer steps, rows, windows and cutoffs.
+    Fast tests, and slow proofs that ask for `short_fits`, fit with fewer steps, rows, windows and cutoffs.
     """
     top = item.path.relative_to(TESTS).parts[0]
     is_slow = item.get_closest_marker("slow") is not None
     checked = top in ("model", "golden") or (is_slow and top in CHECKED_SLOW)
     jaxtyping.config.update("jaxtyping_disable", not checked)
-    tuning.STEPS = ALL_STEPS if is_slow else FEW_STEPS
-    tuning._ROWS = ALL_ROWS if is_slow else FEW_ROWS
-    cold_bands._WINDOWS = ALL_WINDOWS if is_slow else FEW_WINDOWS
-    error_levels.CUTOFFS = ALL_CUTOFFS if is_slow else FEW_CUTOFFS
+    is_whole = is_slow and "short_fits" not in item.fixturenames
+    tuning.STEPS = ALL_STEPS if is_whole else FEW_STEPS
+    tuning._ROWS = ALL_ROWS if is_whole else FEW_ROWS
+    cold_bands._WINDOWS = ALL_WINDOWS if is_whole else FEW_WINDOWS
+    error_levels.CUTOFFS = ALL_CUTOFFS if is_whole else FEW_CUTOFFS
 
 
 def pytest_collection_finish() -> None:
     """What is imported stays: no collection of garbage looks at it again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def short_fits() -> None:
+    """Marks a slow proof that holds whatever the accuracy of a fit: `pytest_runtest_setup` looks for it."""
 
 
 @pytest.fixture

@@ -201,8 +201,8 @@ RUNS = (
     ),
     Run(
         "hostile",
-        "--seed 1 --count 10",
-        [r"10 tables: \d+ ", r"10 calls: \d+ "],
+        "--seed 1 --count 4",
+        [r"4 tables: \d+ ", r"4 calls: \d+ "],
     ),
     Run(
         "ingest",
@@ -259,7 +259,7 @@ RUNS = (
     ),
     Run(
         "updates",
-        "--root {folder}/gift --only us_births/D/short --set fit.steps=1",
+        "--root {folder}/gift --only us_births/D/short --set fit.steps=1 --set model.experts=[naive,linear]",
         [r"us_births/D/short +[01]\.\d{3} +[01]\.\d{3} +\d\.\d\d", "geometric means"],
         days,
     ),
@@ -273,6 +273,7 @@ RUNS = (
         "soak",
         "--predictions 4 --fits 4",
         [r"4 predictions: [+-].* kB per call", r"4 fits: [+-].* kB per call", "before Left.*\n.*after"],
+        smaller="TINY['model']['experts'] = FEW['model']['experts'] = ['naive']",
     ),
     Run(
         "stats",

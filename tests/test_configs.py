@@ -114,6 +114,7 @@ def test_an_unknown_preset_is_refused_with_the_nearest_name_before_the_table_is_
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("short_fits")
 @every_config
 def test_a_config_fits_the_demo_data(path):
     few = [

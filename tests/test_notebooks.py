@@ -13,6 +13,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from test_readme import copy_few_shops
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -50,11 +51,13 @@ def _texts(notebook: nbformat.NotebookNode) -> list[str]:
 
 
 def _shortened(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """The notebook with a few steps of training, and a search of three trials that goes on to five."""
+    """The notebook with few steps and experts, fewer shops, and a search of three trials, then five."""
     cut = 0
     for cell in notebook.cells:
         for long, short in (
             (r'"steps": \d+', '"steps": 40'),
+            (r'"width": (\d+)}', r'"width": \1, "experts": ["seasonal_naive", "linear"]}'),
+            (r"range\(1, 13\)", "range(1, 4)"),
             ("trials=8", "trials=3"),
             ("trials=14", "trials=5"),
         ):
@@ -67,8 +70,8 @@ def _shortened(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
 @pytest.mark.slow
 @every_notebook
 def test_a_notebook_runs_without_an_error(path, kernel, tmp_path):
-    for name in ("notebooks", "data"):
-        shutil.copytree(ROOT / name, tmp_path / name)
+    shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks")
+    copy_few_shops(tmp_path / "data")
     notebook = _shortened(nbformat.read(path, as_version=4))
     folder = {"metadata": {"path": str(tmp_path / "notebooks")}}
     client = NotebookClient(notebook, kernel_name=kernel, timeout=600, resources=folder)

@@ -431,6 +431,7 @@ def test_11_the_second_cutoff_of_one_fit_sees_no_row_after_it():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("short_fits")
 def test_11_what_a_fit_chose_on_later_rows_decides_nothing_in_a_refit():
     # Numbered rows with cycles to find, codes, a static and few words, until the last 20 rows.
     step, rng = np.arange(160), np.random.default_rng(0)

@@ -61,6 +61,7 @@ FILES = {
 """What has to be said of a file, and how many rows a forecast of four steps has."""
 
 
+@pytest.mark.usefixtures("short_fits")
 @pytest.mark.parametrize("name", FILES)
 def test_every_file_is_checked_fitted_and_forecast_as_it_came(name: str) -> None:
     told, rows = FILES[name]

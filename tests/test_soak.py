@@ -19,6 +19,7 @@ def test_the_slope_is_that_of_the_many_not_of_the_few():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("short_fits")
 @pytest.mark.parametrize(("work", "calls"), [(soak.predictions, 40), (soak.fits, 12)])
 def test_many_calls_leave_nothing_behind(tmp_path, work, calls, monkeypatch):
     own = tmp_path / "temporary"

@@ -36,6 +36,7 @@ def test_a_sweep_opens_with_its_command_hardware_minutes_and_score(path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("short_fits")
 @every_sweep
 def test_a_sweep_is_searched_on_the_demo_data(path, tmp_path):
     study = fc.tune(

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from test_readme import README, TINY, TUTORIAL, readme_blocks, readme_commands
+from test_readme import README, TINY, TUTORIAL, copy_few_shops, readme_blocks, readme_commands
 
 from forecaster.config import PRESETS
 
@@ -25,12 +24,15 @@ DRIVER = f"""
 import json, sys
 import forecaster.runs.pipeline, forecaster.runs.tune.trial
 from forecaster.cli import main
+from forecaster.fitting.experts import cold_bands, tuning
 from forecaster.fitting.fit import resolve
+from forecaster.forecast import error_levels
 
 assert forecaster.__file__.startswith(sys.prefix), forecaster.__file__
 def prepare_tiny(panel, config, start=None):
     return resolve(panel, config.replaced(**{TINY}), start)
 forecaster.runs.pipeline.resolve = forecaster.runs.tune.trial.resolve = prepare_tiny
+tuning.STEPS, tuning._ROWS, cold_bands._WINDOWS, error_levels.CUTOFFS = 3, 64, 20, 10
 
 commands, blocks = json.loads(sys.argv[1])
 for command in commands:
@@ -140,7 +142,7 @@ def test_the_quick_start_and_the_demo_run_from_the_wheel_alone(built, tmp_path):
     done = run(forecaster, "config", "--preset", "long")
     assert done.returncode == 0 and "attention: local" in done.stdout, done.stderr
 
-    shutil.copytree(ROOT / "data", folder / "data")
+    copy_few_shops(folder / "data")
     commands = [command for command in readme_commands(README) if command[0] == "forecaster"]
     (onnx,) = [command for command in readme_commands(TUTORIAL) if "--onnx" in command]
     done = run(python, "-c", DRIVER, json.dumps([commands, readme_blocks("python", README)]))

@@ -115,6 +115,7 @@ def _steps(artifact):
 SLOW = {"refit": [pytest.mark.slow]}
 
 
+@pytest.mark.usefixtures("short_fits")
 @pytest.mark.parametrize("kind", [pytest.param(name, marks=SLOW.get(name, [])) for name in KINDS])
 def test_a_training_stopped_at_every_step_ends_as_one_that_never_was(
     tmp_path, make_panel, make_config, monkeypatch, kind

@@ -284,6 +284,7 @@ def test_times_of_another_kind_are_not_compared():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("short_fits")
 def test_a_refit_starts_from_random_weights_and_says_so(capsys):
     new = _fit(tiny.shop(), tiny.model(), adapters=2, freeze_encoder=True)
     plain = _fit(tiny.shop(), model=tiny.TINY["model"])
@@ -310,6 +311,7 @@ def test_the_verb_says_what_it_takes_and_what_it_does_not(tmp_path, monkeypatch,
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unchecked_shapes")
 @pytest.mark.skipif(not DATA.is_dir(), reason="the real data sets are not on this machine")
 def test_etth1_saves_bdg2_half_the_steps_to_the_best_of_random_weights():
     spec = importlib.util.spec_from_file_location("transfer", ROOT / "benchmarks" / "transfer.py")

@@ -139,16 +139,16 @@ def test_calibration_and_bounds_of_the_target_are_inside_the_file(make_artifact,
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("table", "model"),
+    ("members", "table", "model"),
     [
-        ({}, {"head": "student_t"}),
-        ({}, {"head": "binned"}),
-        ({"irregular": True}, {"attention": "local", "attention_size": 1}),
-        ({"ragged": True, "gaps": 0.3}, {"attention": "low_rank", "attention_size": 2}),
-        (RICH, {"decoder_mask": "full", "conv_kernel": 2}),
-        ({"ragged": True, "gaps": 0.3}, with_experts("ets")),
-        ({}, with_experts("naive", "linear", driver_length=1)),
-        ({}, {"style": "vaswani2017", "positions": "sinusoidal", "patch": 1}),
+        (2, {}, {"head": "student_t"}),
+        (2, {}, {"head": "binned"}),
+        (1, {"irregular": True}, {"attention": "local", "attention_size": 1}),
+        (1, {"ragged": True, "gaps": 0.3}, {"attention": "low_rank", "attention_size": 2}),
+        (1, RICH, {"decoder_mask": "full", "conv_kernel": 2}),
+        (1, {"ragged": True, "gaps": 0.3}, with_experts("ets")),
+        (1, {}, with_experts("naive", "linear", driver_length=1)),
+        (1, {}, {"style": "vaswani2017", "positions": "sinusoidal", "patch": 1}),
     ],
     ids=[
         "student_t",
@@ -161,15 +161,19 @@ def test_calibration_and_bounds_of_the_target_are_inside_the_file(make_artifact,
         "published layers",
     ],
 )
-def test_onnxruntime_equals_torch_for_every_kind_of_network(make_artifact, tmp_path, table, model):
-    panel, artifact = make_artifact(members=2, model=model, **table)
+def test_onnxruntime_equals_torch_for_every_kind_of_network(
+    make_artifact, tmp_path, members, table, model
+):
+    panel, artifact = make_artifact(members=members, model=model, **table)
     write_onnx(artifact, tmp_path / "model.onnx")
     _assert_equal(panel, artifact, tmp_path / "model.onnx")
 
 
 @pytest.mark.slow
 def test_the_summary_names_the_inputs_and_the_metadata_describe_them(tmp_path, capfd):
-    tiny.model().save(tmp_path / "model")
+    options = {"horizon": tiny.HORIZON, "known": "price", "config": tiny.ONE, "quiet": True}
+    model = fc.fit(tiny.shop(), **options)
+    model.save(tmp_path / "model")
     summary = fc.load(tmp_path / "model").export_onnx(tmp_path / "shop.onnx")
     assert summary.split("; ")[0] == (
         "context, past, known, static_category, phase, elapsed, channel, history, effect, multiplies, "
@@ -177,17 +181,18 @@ def test_the_summary_names_the_inputs_and_the_metadata_describe_them(tmp_path, c
     )
     assert capfd.readouterr() == ("", "")
     session = onnxruntime.InferenceSession(tmp_path / "shop.onnx")
-    names, inputs = tiny.model().onnx_inputs(tiny.shop(), tiny.prices())
+    names, inputs = model.onnx_inputs(tiny.shop(), tiny.prices())
     (quantiles,) = session.run(["quantiles"], inputs)
-    assert names == list(tiny.ahead().panel.series_names)
-    assert np.allclose(quantiles, tiny.ahead().quantiles, rtol=1e-5)
+    ahead = model.predict(tiny.shop(), future=tiny.prices())
+    assert names == list(ahead.panel.series_names)
+    assert np.allclose(quantiles, ahead.quantiles, rtol=1e-5)
     stored = session.get_modelmeta().custom_metadata_map
     found = {key: json.loads(value) for key, value in stored.items() if key.startswith("forecaster.")}
     assert found["forecaster.format"] == 1
     assert found["forecaster.channels"] == ["sales"] and found["forecaster.known"] == ["price"]
     assert found["forecaster.freq"] == "1d" and found["forecaster.horizon"] == 7
     assert found["forecaster.cycles"] == ["week", "year"]
-    assert found["forecaster.context_length"] == tiny.model().artifact.context_length
+    assert found["forecaster.context_length"] == model.artifact.context_length
     assert found["forecaster.quantile_levels"][0] == 0.1
     assert found["forecaster.categories"] == {"city": ["north", "south"]}
     assert logging.root.manager.disable == 0

@@ -114,7 +114,10 @@ def test_a_backtest_and_anomalies_are_keyed_as_the_table_is():
 def test_a_served_model_takes_the_long_table_and_onnx_the_channels(tmp_path, unchecked_shapes):
     from forecaster.runs.served import ServedForecaster
 
-    table, prices, model, *_ = _models()
+    table, prices = _with_ids(tiny.shop()), _with_ids(tiny.prices())
+    config = tiny.config_with(channel_attention=True, experts=["naive"])
+    options = {"horizon": tiny.HORIZON, "known": ["price"], "config": config, "quiet": True}
+    model = fc.fit(table, layout="wide", **options)
     served = ServedForecaster()
     model.save(tmp_path / "model")
     served.load_context(type("Context", (), {"artifacts": {"model": str(tmp_path / "model")}}))

@@ -74,7 +74,7 @@ def test_a_wounded_model_is_refused_in_a_line_or_works(saved):
 
 @pytest.mark.slow
 def test_models_with_hundreds_of_wounds_are_refused_in_a_line_or_work(saved):
-    _fuzz(saved, 1, 400)
+    _fuzz(saved, 1, 200)
 
 
 def _put(saved, name, *path_and_value):

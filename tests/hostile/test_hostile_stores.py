@@ -113,7 +113,7 @@ def test_a_wounded_store_is_refused_in_a_line_or_works(store):
 
 @pytest.mark.slow
 def test_stores_with_hundreds_of_wounds_are_refused_in_a_line_or_work(store):
-    fuzz(store, ["panel.json"], lambda: _tried(store), 1, 400)
+    fuzz(store, ["panel.json"], lambda: _tried(store), 1, 200)
 
 
 def test_bytes_flipped_anywhere_give_a_line_or_a_panel(store):

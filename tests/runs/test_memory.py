@@ -19,6 +19,7 @@ from forecaster.panel.panel import Panel
 from forecaster.panel.schema import Schema
 from forecaster.panel.store import open_store, writing
 
+ROOT = Path(__file__).parents[2]
 MIB = 2**20
 HOUR = 3_600_000_000
 ROWS, COLUMNS, SERIES = 5000, 8, 100
@@ -81,6 +82,7 @@ def run_limited(folder, program, limit):
     one = {
         "OMP_NUM_THREADS": "1",
         "POLARS_MAX_THREADS": "1",
+        "PYTHONPATH": str(ROOT),
         "PATH": "/usr/bin:/bin",
         "HOME": str(folder),
     }
@@ -128,7 +130,7 @@ def test_a_table_larger_than_the_allowed_memory_is_converted_below_it(tmp_path):
     limit = 640 * MIB  # the interpreter and polars alone take some 250
     require_disk(tmp_path, 6 * limit)
     (tmp_path / "table").mkdir()
-    count = -(-2 * limit // (SERIES * ROWS * (16 + 4 * COLUMNS)))
+    count = -(-3 * limit // (2 * SERIES * ROWS * (16 + 4 * COLUMNS)))
     for number, (ids, time, values) in enumerate(blocks(count)):
         frame = pl.DataFrame({"id": np.repeat(ids, ROWS)}).with_columns(
             pl.Series("time", time).cast(pl.Datetime("us")),

@@ -116,6 +116,7 @@ def _trial(sweep, number):
     trial.close()
 
 
+@pytest.mark.usefixtures("short_fits")
 def test_a_server_that_dies_in_a_fit_and_in_a_sweep_gets_all_of_it_later(
     place, monkeypatch, empty_store, capsys
 ):

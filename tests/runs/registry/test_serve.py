@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning"),
 ]
 
-CLIENTS, REQUESTS = 16, 500
+CLIENTS, REQUESTS = 16, 160
 # Runs when Python starts: what is installed here cannot be imported, so only what was shipped is.
 HIDDEN = """
 import sys
