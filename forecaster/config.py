@@ -254,8 +254,6 @@ class NetworkSettings(Section):
     learned: a vector per token."""
     context_length: int | None = Field(None, ge=2, le=LONGEST)
     """Steps before the cutoff that attention reads; null = chosen from the horizon and the season."""
-    scale_length: int | None = Field(None, ge=2, le=LONGEST)
-    """Steps before the cutoff whose mean and spread scale a window; null = the whole context."""
     patch: int | None = Field(None, ge=1, le=LONGEST)
     """Steps per token of the context and of the horizon; null = chosen from the season."""
     decoder: Literal["direct", "autoregressive"] = "direct"
@@ -405,10 +403,9 @@ class FitConfig(Section):
 
 FORECAST_SETTINGS = (
     *("target.lower", "target.upper", "target.integer", "model.experts", "model.head", "model.decoder"),
-    *("model.decoder_mask", "model.decoder_layers", "model.quantile_levels", "model.scale_length"),
-    *("model.lookbacks", "model.linear_units", "model.ridge_alpha", "fit.loss", "fit.refit"),
-    *("fit.validation", "fit.calibration", "fit.ensemble_size", "fit.stride", "fit.freeze_encoder"),
-    "fit.adapters",
+    *("model.decoder_mask", "model.decoder_layers", "model.quantile_levels", "model.lookbacks"),
+    *("model.linear_units", "model.ridge_alpha", "fit.loss", "fit.refit", "fit.validation"),
+    *("fit.calibration", "fit.ensemble_size", "fit.stride", "fit.freeze_encoder", "fit.adapters"),
 )
 """Settings that do not apply to classification."""
 

@@ -50,25 +50,30 @@ def monitor(
     results.check_files({ROWS: out, PICTURES: plot, PAGES: report}, (data, *files), overwrite)
     if recalibrate is not None:
         check_target(recalibrate, overwrite)
+
+    from forecaster.forecast.source import Source
+    from forecaster.runs.console import Screen
+
     loaded = api.load(model)
     if not isinstance(loaded, api.Forecaster):
         raise ConfigError(f"{model}: expected a model that forecasts, found a classifier")
-    found = loaded.monitor(data, forecasts=files or None, **given)
+    roles = {name: given[name] for name in DataOptions.__annotations__ if name in given}
+    source = Source(data, given["future"], given["covariates"], roles)
+    panel = source.panel(loaded.artifact, with_new_words=recalibrate is not None)
+    found = loaded.monitor(panel, forecasts=files or None, **given)
     if found is None:
         nothing = dict.fromkeys(
             ("broken", "summary", "verdict", "out", "plot", "report", "recalibrated")
         )
         return {**nothing, "scores": {}}
 
-    from forecaster.runs.console import Screen
-
     Screen().print_summary(found)
     typer.echo(visible(found.sentence))
     written = results.put(found, out, plot, report)
     if recalibrate is not None:
-        names = ("covariates", "tracking", "device", *DataOptions.__annotations__)
-        reading = {name: given[name] for name in names if name in given}
-        loaded.update(data, refit="bands", out=recalibrate, overwrite=overwrite, **reading)
+        saved: dict[str, Any] = {"out": recalibrate, "overwrite": overwrite}
+        saved |= {name: given[name] for name in ("tracking", "device")}
+        loaded.update(panel, refit="bands", **saved)
     return {
         "exit_code": BROKEN if found.broken else 0,
         "broken": found.broken,

@@ -93,9 +93,16 @@ def flags_of(
             words = [word for word in sys.argv[1:] if word != document.OPTION]
             context.run(shell_command.set, shlex.join(["forecaster", *words]))
             context.run(printed_findings.set, found)
+            opened: list[Any] = []
+            if "tracking" in given:
+                from forecaster.runs.tracking import opened_runs
+
+                context.run(opened_runs.set, opened)
             chosen = {name: value for name, value in given.items() if name not in left_out}
             answer = context.run(verb, **chosen)
-            return {"findings": [*found], **answer}
+            # Of a search, the runs of its trials and its fit come after its own.
+            about = {"run": opened[0].about if opened else None} if "tracking" in given else {}
+            return {"findings": [*found], **about, **answer}
 
         flags = [_flag(*option) for option in options.values()]
         run.__signature__ = Signature([*own, *flags])  # type: ignore[attr-defined]

@@ -39,6 +39,11 @@ class Skill(NamedTuple):
         return f"95 % interval {100 * self.low:.1f} to {100 * self.high:.1f} %"
 
 
+def skill_of(scores: Mapping[str, float]) -> Skill:
+    """Returns the skill among the scores of a model."""
+    return Skill(*(scores.get(name, math.nan) for name in ("skill", "skill_low", "skill_high")))
+
+
 def paired_skills(
     losses: Mapping[str, Floats],
     baseline: Floats,

@@ -14,7 +14,7 @@ import numpy as np
 
 from forecaster.config import PRESETS, Expert
 from forecaster.evaluation.baselines import seasonal_naive
-from forecaster.evaluation.bootstrap import Skill
+from forecaster.evaluation.bootstrap import Skill, skill_of
 from forecaster.evaluation.error_scales import Histories, Scales, scales_at
 from forecaster.evaluation.metrics import Scores, Tally, given_levels, tally
 from forecaster.forecast.bands import Columns
@@ -132,13 +132,15 @@ def maker_of(name: str) -> tuple[str, dict[str, Any]] | None:
 def compare(model: Scores, naive: Scores) -> str:
     """Returns "beats", "is level with", "loses to", or a phrase for an undefined WQL (all actuals 0).
 
-    Level is what the interval of the skill does not tell apart; without one the lower WQL decides.
+    Level is what the interval of the skill does not tell apart; without one (few cutoffs) nothing is decided.
     """
-    wql, other = model["WQL"], naive["WQL"]
+    wql, other, skill = model["WQL"], naive["WQL"], skill_of(model)
     if math.isnan(wql) or math.isnan(other):
         return "cannot be compared (its WQL is not defined) with"
-    if wql == other or model.get("skill_low", math.nan) <= 0 <= model["skill_high"]:
+    if wql == other or skill.low <= 0 <= skill.high:
         return "is level with"
+    if other > 0 and math.isnan(skill.low):
+        return "is undecided against"
     return "beats" if wql < other else "loses to"
 
 
@@ -147,16 +149,16 @@ def compare_with_naive(model: Scores, naive: Scores) -> str:
     word = compare(model, naive)
     if naive["WQL"] == 0 and word == "loses to":
         return f"loses to seasonal naive: its WQL is {model['WQL']:.4g}, that of seasonal naive 0"
-    gain, low, high = (model[name] for name in ("skill", "skill_low", "skill_high"))
-    if math.isnan(gain) or gain == 0:
+    skill = skill_of(model)
+    if math.isnan(skill.skill) or skill.skill == 0:
         return f"{word} seasonal naive"
-    lower = gain > 0
-    interval = Skill(gain, low, high) if lower else Skill(-gain, -high, -low)
+    lower = skill.skill > 0
+    gain = skill if lower else Skill(-skill.skill, -skill.high, -skill.low)
     text = (
-        f"{word} seasonal naive: its WQL is {100 * interval.skill:.1f} % {'lower' if lower else 'higher'} "
-        f"({interval.interval()})"
+        f"{word} seasonal naive: its WQL is {100 * gain.skill:.1f} % {'lower' if lower else 'higher'} "
+        f"({gain.interval()})"
     )
-    if word == "beats" and model["MASE"] > naive["MASE"]:
+    if lower and model["MASE"] > naive["MASE"]:
         # Better bands can hide worse medians.
         text += f", but its MASE is {100 * (model['MASE'] / naive['MASE'] - 1):.1f} % higher"
     return text

@@ -191,7 +191,8 @@ class Monitor(Backtest):
             return "; ".join(one.text for one in bad)
         held = 100 * self.blocks.mean(self.blocks.inside)
         span = self._span(self.blocks)
-        return f"nothing has broken down: the {self.band:g} % band holds {held:.0f} % {span}"
+        notes = [one.text for one in self.judgements] or ["nothing has broken down"]
+        return f"{notes[0]}: the {self.band:g} % band holds {held:.0f} % {span}"
 
     @property
     def sentence(self) -> str:
@@ -234,10 +235,13 @@ class Monitor(Backtest):
 
 def monitor_page(monitor: Monitor) -> str:
     """Returns the page as HTML: what has broken down, first in words."""
-    kind, sign = ("bad", "✗") if monitor.broken else ("good", "✓")
+    kind, sign, what = "good", "✓", "the model is as it was"
+    if monitor.broken:
+        kind, sign, what = "bad", "✗", "the model has broken down"
+    elif monitor.judgements:
+        kind, sign, what = "even", "≈", monitor.judgements[0].text
     since = monitor.panel.calendar.text(monitor.since)
     title = f"Monitor: {monitor.panel.name}"
-    what = "the model has broken down" if monitor.broken else "the model is as it was"
     names = ["WQL", "MASE", "skill", *monitor.coverage_names]
     rows = [
         [escape(name), *(score_text(metric, scores[metric]) for metric in names)]

@@ -20,7 +20,7 @@ import yaml
 from forecaster.config import TrackingConfig
 from forecaster.errors import number_of
 from forecaster.evaluation import report_charts as charts
-from forecaster.evaluation.bootstrap import FEWEST_CUTOFFS, Skill
+from forecaster.evaluation.bootstrap import FEWEST_CUTOFFS, skill_of
 from forecaster.evaluation.comparison import MODEL, NAIVE, compare
 from forecaster.evaluation.leaderboard import Leaderboard
 from forecaster.evaluation.metrics import describe
@@ -196,7 +196,7 @@ def verdict_section(data: ReportData) -> str:
         "No problem was found. Check the worst series before you use this model."
     ]
     cells = backtest.scored + backtest.unscored
-    skill = Skill(*(model[name] for name in ("skill", "skill_low", "skill_high")))
+    skill = skill_of(model)
     tiles = [
         ("skill over seasonal naive", percent(skill.skill), skill.interval()),
         ("MASE", number(model["MASE"], 3), f"seasonal naive {number(naive['MASE'], 3)}"),

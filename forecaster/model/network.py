@@ -62,7 +62,7 @@ class Network(Trainable):
     def __init__(self, config: ModelPlan, shape: Shape):
         super().__init__()
         self.config, self.shape = config, shape
-        self.scaler = ContextScaler(shape.channels, config.scale_length)
+        self.scaler = ContextScaler(shape.channels)
         self.embedding = Embedding(config, shape)
         tokens = self.embedding.context_tokens
         self.encoder = nn.ModuleList(EncoderLayer(config, tokens) for _ in range(config.encoder_layers))

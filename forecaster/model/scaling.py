@@ -51,13 +51,9 @@ class Scale(NamedTuple):
 class ContextScaler(nn.Module):
     """Scales each channel of a window by the mean and spread of its own context."""
 
-    def __init__(self, channels: int, length: int | None = None):
-        """Starts with mean 0 and spread 1 of each channel of the training table; code 0 = any other.
-
-        `length`: steps at the end of the context that count; None = all.
-        """
+    def __init__(self, channels: int):
+        """Starts with mean 0 and spread 1 of each channel of the training table; code 0 = any other."""
         super().__init__()
-        self.length = length
         self.loc = nn.Buffer(torch.zeros(channels + 1, dtype=torch.float64))
         self.scale = nn.Buffer(torch.ones(channels + 1, dtype=torch.float64))
 
@@ -72,18 +68,9 @@ class ContextScaler(nn.Module):
         """Returns the scale of each window.
 
         A constant context has the spread of the history, and where there is none that of the channel's
-        training rows; an empty one has their location too. Where the steps that count do not vary, all
-        steps count.
+        training rows; an empty one has their location too.
         """
         context = context.double()
-        if self.length is not None:
-            steps = observed.shape[1]
-            # [L, 1] the steps that count.
-            counted = torch.arange(steps, device=observed.device)[:, None] >= steps - self.length
-            lowest = torch.where(observed & counted, context, torch.inf).amin(dim=1)
-            highest = torch.where(observed & counted, context, -torch.inf).amax(dim=1)
-            varies = lowest < highest  # [B, C]
-            observed = observed & (counted | ~varies[:, None])  # onnxruntime has no `where` of masks
         count = observed.sum(dim=1)  # [B, C]
         # The largest: any of the values would do.
         level = torch.where(observed, context, -torch.inf).amax(dim=1)

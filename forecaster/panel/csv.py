@@ -62,6 +62,8 @@ class Dialect:
     """Last character of a line."""
     skipped: int
     """Lines before the header."""
+    comments: int
+    """Of these, the lines that begin with #, where nothing was declared."""
     comma: bool
     """Whether numbers have a decimal comma."""
     header: tuple[str, ...]
@@ -92,6 +94,9 @@ def _parsed(content: Content, name: str, data: DataConfig, decimals: Decimals) -
     if dialect.separator != usual and data.delimiter is None:
         found = f"fields are separated by '{dialect.separator}'".replace("\t", "tab")
         notes.append(Finding("note", "delimiter", found, "pass --delimiter where that is wrong"))
+    if dialect.comments:
+        found = f"lines that begin with # before the header are ignored ({dialect.comments})"
+        notes.append(Finding("note", "rows", found, "pass --skip-rows 0 where one is the header"))
     ids = {*(data.series or ())}
     frame, marks, more = _read(content, name, dialect, decimals, ids)
     frame = frame.with_columns(as_ids(column) for column in frame if column.name in ids)
@@ -190,7 +195,9 @@ def _find_dialect(lines: str, whole: bool, name: str, data: DataConfig, decimals
         DataError: it is empty or has no header.
         ConfigError: the declared delimiter is not one character.
     """
-    eol, skipped = "\r" if "\r" in lines and "\n" not in lines else "\n", data.skip_rows or 0
+    eol = "\r" if "\r" in lines and "\n" not in lines else "\n"
+    comments = _comments(lines.split(eol)) if data.skip_rows is None else 0
+    skipped = comments or data.skip_rows or 0
     lines = re.sub(rf"\A(?:[^{eol}]*{eol}){{0,{skipped}}}", "", lines)
     declared = re.match(r"sep=(.)\r?\n", lines)
     if declared:
@@ -220,7 +227,19 @@ def _find_dialect(lines: str, whole: bool, name: str, data: DataConfig, decimals
     if not marks:
         columns = zip(sample, rows[0], strict=True)
         comma = decimal_marks(c for c, title in columns if title.strip() not in ids) == {","}
-    return Dialect(separator, eol, skipped + bool(declared), comma, tuple(rows[0]), sample)
+    skipped += bool(declared)
+    return Dialect(separator, eol, skipped, comments, comma, tuple(rows[0]), sample)
+
+
+def _comments(lines: list[str]) -> int:
+    """Returns the number of lines before the header that begin with #, blank ones among them."""
+    marked = [line.startswith(("#", '"#')) for line in lines]
+    count = next((k for k, line in enumerate(lines) if line.strip() and not marked[k]), 0)
+    if not any(marked[:count]):
+        return 0
+    # The last of them is a header above values, as numpy writes it.
+    header, cells = (re.split(r"[,;\t|]", line) for line in lines[count - 1 : count + 1])
+    return count - (marked[count - 1] and len(header) == len(cells) and any(map(_VALUE.match, cells)))
 
 
 def _first_rows(lines: str, mark: str, whole: bool) -> list[list[str]]:

@@ -37,7 +37,6 @@ from forecaster.panel.schema import Names, Schema, two_roles
 from forecaster.panel.timestamps import (
     DAYS,
     EPOCHS,
-    LONGER_DAYS,
     PARTS,
     SAMPLE,
     date_names,
@@ -76,6 +75,8 @@ _SHOWN = 8
 """Rows from which numbers that are those of the date are no others."""
 LEAST_STEPS = 4
 """Steps of one from row to row from which whole numbers are those of the rows."""
+_COUNTED = 20
+"""Rows from which they may have holes, or another order."""
 ROWS_PER_CODE = 10
 """Rows of each code, on average, below which there are too few to learn from."""
 _SAMPLE = 10_000
@@ -149,6 +150,12 @@ def infer_schema(
     own = pl.DataFrame([pool[name] for name in common(pool, table.frame.columns)])
     idle = dict.fromkeys(date_like(own), "dates, and time is another column")
     keyed = own.with_columns(table.frame.select(series))
+    padded = own.select(name for name in own.columns if _is_padded(table.frame[name]))
+    names = {name.lower() for name in padded.columns}
+    # A table may pad all of its numbers.
+    if names.isdisjoint(TARGETS) and any(map(is_number, own.drop(padded.columns))):
+        ids = [column.name for column in padded if column.n_unique() > MOST_CODES]
+        idle |= dict.fromkeys(ids, "names things")
     idle |= _measure_nothing(keyed, series, None if counted else times)
     rest = pl.DataFrame([pool[name] for name in without(pool, own.columns)])
     idle |= _measure_nothing(rest, (), None)
@@ -310,7 +317,7 @@ def join_clock(table: Table, data: DataConfig) -> Table:
             joined = table.with_time(time)
             joined = joined.with_times(time, data.time_format, strict=False, zone=data.time_zone)
         except DataError as error:
-            if LONGER_DAYS in str(error):
+            if any(finding.rule == "zones" for finding in error.findings):
                 raise
             continue
         rows = len(table.frame)
@@ -487,20 +494,17 @@ def _measure_nothing(frame: pl.DataFrame, series: Names, times: pl.Series | None
     whole = [c.name for c in free if c.dtype.is_integer() and c.name.lower() not in TARGETS]
     ids = [name for name in whole if _is(_ID, name) and frame[name].n_unique() > MOST_CODES]
     found = dict.fromkeys(ids, "names things")
+    if frame.height >= _COUNTED:
+        found |= {name: "numbers the rows" for name in whole if _numbers_rows(frame[name])}
     for keys in {(), series}:
         rising = _columns_where(_rises, frame, keys, whole)
         if rising and frame.height - max(1, frame.select(keys).n_unique()) >= LEAST_STEPS:
             found |= dict.fromkeys(rising, "numbers the rows")
     stamps = pl.Series(times, dtype=pl.Datetime("us")).head(_SAMPLE)
-    shown = _parts_of(stamps) if whole and len(stamps) >= _SHOWN else []
+    parts = _parts_of(stamps) if len(stamps) else []
     for column in frame.head(len(stamps)):
-        if column.name in whole and any((column == part).fill_null(False).all() for part in shown):
+        if any(_repeats_part(column, part, column.name in whole) for part in parts):
             found.setdefault(column.name, "repeats a part of the date")
-        for part in "YqmVduHM" if _is(_CALENDAR, column.name) else "":
-            parts = pl.DataFrame([stamps.dt.strftime(f"%{part}").alias("\0"), column])
-            counts = {parts.n_unique(), *parts.select(pl.all().n_unique()).row(0)}
-            if len(counts) == 1:
-                found[column.name] = "repeats a part of the date"
     seen = dict[object, pl.Series]()
     numbers = [column for column in free if column.dtype.is_numeric()]
     for column in sorted(numbers, key=lambda column: column.name.lower() not in TARGETS):
@@ -510,13 +514,36 @@ def _measure_nothing(frame: pl.DataFrame, series: Names, times: pl.Series | None
     return found
 
 
+def _is_padded(column: pl.Series) -> bool:
+    """Whether text begins with 0 and more digits: ids such as 00012, no clock or month."""
+    return column.dtype == pl.String and bool(first_values(column).str.contains("^0[0-9]{2}").any())
+
+
 def _parts_of(stamps: pl.Series) -> list[pl.Series]:
-    """Returns the numbers of the date and the clock that differ from time to time, and the year."""
+    """Returns the numbers of the date and the clock."""
     weekday = stamps.dt.weekday()
     parts = [weekday, weekday - 1, weekday % 7, weekday % 7 + 1, (weekday > 5).cast(pl.Int8)]
     names = ("quarter", "month", "week", "day", "ordinal_day", "hour", "minute")
     parts += [getattr(stamps.dt, name)() for name in names]
-    return [stamps.dt.year(), *(part for part in parts if part.n_unique() > 1)]
+    return [stamps.dt.year().alias("year"), *parts]
+
+
+def _repeats_part(column: pl.Series, part: pl.Series, whole: bool) -> bool:
+    """Whether a column has a value for each of a part of the date, by its name, or else the very numbers."""
+    if _is(_CALENDAR, column.name):
+        pair = pl.DataFrame([part.alias("\0"), column])
+        return len({pair.n_unique(), *pair.select(pl.all().n_unique()).row(0)}) == 1
+    same = whole and len(part) >= _SHOWN and bool((column == part).fill_null(False).all())
+    return same and (part.name == "year" or part.n_unique() > 1)
+
+
+def _numbers_rows(column: pl.Series) -> bool:
+    """Whether values all differ and fill two thirds of their range, in any order."""
+    head, rows = column.head(_SAMPLE), len(column)
+    if column.null_count() or not head.is_unique().all():
+        return False
+    spread: int = column.max() - column.min()  # type: ignore[operator,assignment]
+    return spread < 1.5 * rows and column.n_unique() == rows
 
 
 def _rises(column: pl.Expr) -> pl.Expr:

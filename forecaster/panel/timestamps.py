@@ -64,10 +64,11 @@ _DIGITS = (
     r"(?P<Y>(?:1[89]|2[01])\d\d)(?P<m>0[1-9]|1[0-2])?",
 )
 _CLOCKED = re.compile("%([01]/|-?[HI]|[TRkl])")
-_CHANGING = ("Europe/Berlin", "Europe/London", "Europe/Athens", "America/New_York", "Australia/Sydney")
+_CHANGING = (
+    *("Europe/Berlin", "Europe/London", "Europe/Athens", "America/New_York", "Australia/Sydney"),
+    *("America/Santiago", "America/Havana", "Asia/Beirut"),
+)
 """Zones of different changes of clocks."""
-LONGER_DAYS = "these days have an hour more in local time"
-"""What an error of such days says."""
 _SHOWN: Any = {"ambiguous": "earliest", "non_existent": "null"}
 _COMPOSED = {"%F": "%Y-%m-%d", "%T": "%H:%M:%S", "%R": "%H:%M", "%D": "%m/%d/%y", "%h": "%b"}
 SLOT = re.compile(r"([ \0])%([01])/(\d+)((?::%M)?(?::%S)?)(?:@(\S+))?$")
@@ -344,11 +345,19 @@ def instants(times: pl.Series, zone: str, keys: Iterable[pl.Series] = ()) -> pl.
     Args:
         keys: of the series.
     """
+    if (times.dt.truncate("1d") == times).all():
+        return midnights(times, zone)
     local, row = pl.col(times.name).cast(MICROSECONDS), pl.struct(pl.all())
     early = row.is_last_distinct() if times[0] > times[-1] else row.is_first_distinct()
     which = pl.when(early).then(pl.lit("earliest")).otherwise(pl.lit("latest"))
     found = local.dt.replace_time_zone(zone, ambiguous=which, non_existent="null")
     return pl.DataFrame([*keys, times]).select(found).to_series()
+
+
+def midnights(days: pl.Series, zone: str) -> pl.Series:
+    """Returns when local days begin: an hour after a midnight that clocks skip, at the first of two."""
+    last = days.cast(MICROSECONDS).dt.offset_by("-1us")
+    return last.dt.replace_time_zone(zone, ambiguous="latest", non_existent="null").dt.offset_by("1us")
 
 
 def changed_clock(times: pl.Series) -> str:
@@ -364,7 +373,7 @@ def changed_days(times: pl.Series, hours: int) -> str:
     """Returns a zone where the days of all of these local times have so many hours; empty = none is known."""
     begin = times.cast(MICROSECONDS).dt.truncate("1d")
     for zone in _CHANGING:
-        first, last = (day.dt.replace_time_zone(zone) for day in (begin, begin.dt.offset_by("1d")))
+        first, last = (midnights(day, zone) for day in (begin, begin.dt.offset_by("1d")))
         if ((last - first).dt.total_hours() == hours).fill_null(False).all():
             return zone
     return ""
@@ -527,7 +536,7 @@ def _cast(column: pl.Series, time_format: str) -> pl.Series:
         most = count + count // 24 if slot[5] else count
         number = number.set(~number.is_between(0, most - 1), None)
         days = _cast(column.str.replace(r" [\d:]+$", ""), time_format[: slot.start()])
-        begin = days.dt.replace_time_zone(slot[5], **_SHOWN)
+        begin = midnights(days, slot[5]) if slot[5] else days
         times = (begin.dt.epoch("us") + number * (_DAY_US // count)).cast(begin.dtype)
         times = times.dt.replace_time_zone(None)
         return times.set(times.dt.date() != days.dt.date(), None)
@@ -634,15 +643,16 @@ def _all_parsed(
     if times.null_count():
         example = column[0] if times[0] is not None else time_format
         expected = f"dates written like '{example}'"
-        advice = "correct these rows, or pass --time-format"
+        rule, advice = "time", "correct these rows, or pass --time-format"
         if slot := SLOT.search(time_format):
             advice = (
                 "write an hour that local time shows twice by its clock, twice, and pass --time-zone"
             )
             late = column.filter(times.is_null()).str.replace(r" [\d:]+$", "")
             if zone := changed_days(_cast(late, time_format[: slot.start()]), 25):
-                advice = f"{LONGER_DAYS}: pass --time-zone {zone}"
-        raise row_fault("time", where, expected, column, times.is_null(), advice, place)
+                rule = "zones"
+                advice = f"these days have an hour more in local time: pass --time-zone {zone}"
+        raise row_fault(rule, where, expected, column, times.is_null(), advice, place)
     return times
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from forecaster.config import FitPlan, Plan
 from forecaster.errors import number_of
 from forecaster.evaluation.backtest import Backtest
+from forecaster.evaluation.bootstrap import skill_of
 from forecaster.evaluation.comparison import MODEL, NAIVE, compare
 from forecaster.fitting.classes import Folds
 from forecaster.fitting.held_out import uncalibrated
@@ -174,7 +175,8 @@ def print_scores(console: Screen, artifact: Artifact[Any]) -> None:
         line += f": {found['ended']}" if found.get("ended") else ""
         mine, naive = (found["validation"]["scores"][name] for name in (MODEL, NAIVE))
         verdict = compare(mine, naive)
-        skill = f" (skill {100 * mine['skill']:+.1f} %)" if naive["WQL"] > 0 else ""
+        gain = skill_of(mine)
+        skill = f" (skill {100 * gain.skill:+.1f} %, {gain.interval()})" if naive["WQL"] > 0 else ""
         skill = ", which makes no error" if naive["WQL"] == 0 else skill
         line += (
             f" · validation WQL {mine['WQL']:.4f} {verdict} seasonal naive {naive['WQL']:.4f}{skill}"

@@ -23,6 +23,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -75,6 +76,8 @@ More columns worth showing (Columns, then search):
 
 `forecaster runs` prints these for the newest runs."""
 """Description of a new experiment."""
+opened_runs: ContextVar[list[TrackedRun] | None] = ContextVar("opened_runs", default=None)
+"""Collects the runs that are opened, in their order; None = nothing does."""
 _PROBE_SECONDS = 3
 _REFUSALS = {"INVALID_PARAMETER_VALUE", "RESOURCE_ALREADY_EXISTS", "BAD_REQUEST"}
 
@@ -241,6 +244,12 @@ class TrackedRun:
     def wanted(self) -> str:
         """The store that was asked for, as it may be shown."""
         return without_password(self._wanted)
+
+    @property
+    def about(self) -> dict[str, str] | None:
+        """Its id and its store, as they may be shown; None = it is not recorded."""
+        known = {"run_id": self.run_id, "tracking_uri": without_password(self.uri)}
+        return known if self.recorded else None
 
     def open(self, run_id: str = "") -> None:
         """Creates the run, or reopens the one with an id or with the same key."""
@@ -409,6 +418,8 @@ def open_run(
     run = TrackedRun(tracking_uri(config), config.experiment, name, tags)
     if config.enabled:
         run.open(run_id)
+        if (opened := opened_runs.get()) is not None:
+            opened.append(run)
     try:
         yield run
     except BaseException as error:

@@ -102,8 +102,7 @@ class WindowStore:
         self._static = _tensor(panel.static)
         self._static_codes = torch.from_numpy(panel.static_codes.astype(np.int64)).clamp_(min=0)
         read = plan.attention_length or plan.context_length
-        # One step alone does not vary: the scale is then that of the whole context.
-        self._end_length = min(_END, read, max(2, plan.scale_length or _END))
+        self._end_length = min(_END, read)
         self._driver_length = plan.pool.driver_length
         self._values = _at_least(panel.values, max(widest, self._driver_length))
         self._drivers = self._values[:, self._values.shape[1] - len(plan.pool.drivers) :]

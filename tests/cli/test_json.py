@@ -37,6 +37,7 @@ TABLE = {
     "season_length": "int",
 }
 FIT = {
+    "run": "null",
     "kind": "str",
     "horizon": "int",
     "steps": "int",
@@ -73,7 +74,8 @@ CASES = {
     "convert": Case(("shop.csv", "store"), {"out": "str", **TABLE}),
     "config": Case(("--set", "model.width=24"), {"settings": "dict"}),
     "fit": Case(
-        ("plain.csv", "--horizon", 7, "--config", "tiny.yaml", "--out", "new"), {"out": "str", **FIT}
+        ("plain.csv", "--horizon", 7, "--config", "tiny.yaml", "--out", "new"),
+        {"out": "str", **FIT},
     ),
     "update": Case(
         ("plain_model", "later.csv", "--refit", "bands", "--no-tracking", "--out", "new"),
@@ -95,11 +97,12 @@ CASES = {
     ),
     "backtest": Case(
         ("plain.csv", *ONLY, "--out", "new.csv", "--report", "new.html"),
-        {**SCORES, "out": "str", "plot": "null", "report": "str"},
+        {"run": "null", **SCORES, "out": "str", "plot": "null", "report": "str"},
     ),
     "backtest --hierarchy": Case(
         ("plain.csv", *ONLY, "--hierarchy", "store"),
         {
+            "run": "null",
             **SCORES,
             "by_level": [
                 "MASE base",
@@ -117,6 +120,7 @@ CASES = {
     "monitor": Case(
         ("plain_model", "later.csv", "--no-tracking"),
         {
+            "run": "null",
             "broken": "bool",
             "summary": "str",
             **SCORES,
@@ -205,6 +209,15 @@ def test_a_verb_prints_one_document_of_pinned_keys_and_writes_the_same_files(
         assert printed == (files, sorted((first.out + first.err).splitlines()))
 
 
+def test_a_document_names_the_run_of_its_verb_in_its_store(place, shell):
+    uri = f"sqlite:///{place}/mlflow.db"
+    options = ("--horizon", 7, "--experts", "naive", "--set", f"tracking.uri={uri}", "--json")
+    for words in (("fit", "plain.csv", "--out", "new"), ("backtest", "plain.csv", "--windows", 1)):
+        run = json.loads(shell(*words, *options).out)["run"]
+        newest = json.loads(shell("runs", "--uri", uri, "--json").out)["runs"][0]
+        assert run == {"run_id": newest["run_id"], "tracking_uri": uri}
+
+
 def _new_files(place, before):
     """What a command has made, taken away; of pages, which name the minute, that there is one."""
     made = {}
@@ -233,6 +246,7 @@ def test_a_search_answers_with_its_best_settings_and_all_trials(folder, shell):
     assert found.pop("findings") == []
     columns = ["WQL", "model.width", "note", "seconds", "state", "trial"]
     keys = {
+        "run": "null",
         "study": "str",
         "metrics": "list",
         "best_value": "float",
@@ -440,7 +454,8 @@ def test_a_classifier_answers_with_classes(folder, shell):
     files = {"out": "null", "plot": "null", "report": "null"}
     scored = answer("backtest", "new", "new.csv", "--no-tracking")
     confusion = ["true class", "→ a", "→ b"]
-    keys = {"scores": "dict", "verdict": "str", "scored": "int", "confusion": confusion}
+    keys = {"run": "null", "scores": "dict", "verdict": "str", "scored": "int"}
+    keys["confusion"] = confusion
     assert scored == keys | files
     explained = answer("explain", "new", "new.csv", "--only", "s20", "--out", "new.png")
     rows = ["effect", "id", "step"]

@@ -283,8 +283,8 @@ def test_a_model_that_loses_to_seasonal_naive_is_said_to_lose():
 @pytest.mark.parametrize(
     ("wql", "naive", "said"),
     [
-        (0.3, 0.4, f"beats seasonal naive: its WQL is 25.0 % lower ({TOO_FEW})"),
-        (0.5, 0.4, f"loses to seasonal naive: its WQL is 25.0 % higher ({TOO_FEW})"),
+        (0.3, 0.4, f"is undecided against seasonal naive: its WQL is 25.0 % lower ({TOO_FEW})"),
+        (0.5, 0.4, f"is undecided against seasonal naive: its WQL is 25.0 % higher ({TOO_FEW})"),
         (0.4, 0.4, "is level with seasonal naive"),
         (0.1, 0.0, "loses to seasonal naive: its WQL is 0.1, that of seasonal naive 0"),
         (np.nan, np.nan, "cannot be compared (its WQL is not defined) with seasonal naive"),
@@ -339,6 +339,7 @@ def test_below_six_cutoffs_without_overlap_there_is_no_interval(windows, stride,
     said = (backtest.verdict, backtest.coverage.line())
     assert all(("% interval" in one) == known for one in said)
     assert all((TOO_FEW in one) != known for one in said)
+    assert ("is undecided against" in backtest.verdict) != known
     assert known or not backtest.findings
 
 
@@ -424,6 +425,15 @@ def test_a_truth_of_zeros_is_scored_without_a_fault():
     assert backtest.scored == 21
     assert np.isnan(backtest.scores[MODEL]["WQL"]) and np.isfinite(backtest.scores[MODEL]["MAE"])
     assert "cannot be compared" in backtest.verdict
+
+
+def test_a_fit_claims_no_win_over_few_validation_cutoffs():
+    scores = {MODEL: {"WQL": 0.3, "MASE": 1.0, "skill": 0.25}, NAIVE: {"WQL": 0.4, "MASE": 1.0}}
+    metrics = {"steps": 5, "best_step": 5, "validation": {"scores": scores}}
+    console = Screen(width=200, file=StringIO())
+    print_scores(console, replace(tiny.network_model().artifact, metrics=metrics))
+    said = f"WQL 0.3000 is undecided against seasonal naive 0.4000 (skill +25.0 %, {TOO_FEW})"
+    assert said in console.file.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from forecast import tiny
 import forecaster as fc
 from forecaster.errors import ConfigError
 from forecaster.evaluation.drift import drifts
+from forecaster.evaluation.monitor import monitor_page
+from forecaster.panel.build import open_panel
 
 SEEN, DAYS = 200, 214
 
@@ -98,13 +100,16 @@ def test_forecasts_of_another_horizon_or_without_quantiles_are_those_of_another_
         model().monitor(shop(), forecasts={"points": points}, quiet=True)
 
 
-def test_the_shell_exits_with_3_writes_a_page_and_recalibrates(shell, tmp_path):
+def test_the_shell_exits_with_3_writes_a_page_and_recalibrates(shell, tmp_path, monkeypatch):
+    opened = []
+    counted = lambda *given, **options: opened.append(1) or open_panel(*given, **options)  # noqa: E731
+    monkeypatch.setattr("forecaster.forecast.source.open_panel", counted)
     model().save(tmp_path / "model")
     shop("scatter").write_csv(tmp_path / "shop.csv")
     outputs = ["--report", tmp_path / "page.html", "--plot", tmp_path / "picture.png"]
     words = [*outputs, "--recalibrate", tmp_path / "new", "--no-tracking"]
     answer = shell("monitor", tmp_path / "model", tmp_path / "shop.csv", *words, "--json")
-    assert answer.code == 3 and "the 80 % band held" in answer.err
+    assert answer.code == 3 and "the 80 % band held" in answer.err and opened == [1]
     document = json.loads(answer.out)
     assert document["exit_code"] == 3 and document["broken"] is True
     assert document["recalibrated"] == str(tmp_path / "new") and document["findings"]
@@ -133,6 +138,10 @@ def test_few_rows_before_the_fit_are_too_few_to_tell_what_is_usual():
     short = fc.fit(shop(days=24), horizon=7, config=tiny.TINY, quiet=True)
     found = short.monitor(shop(days=31), quiet=True)
     assert not found.broken and [one.rule for one in found.judgements] == ["usual"]
+    assert found.sentence.startswith(
+        "too few forecasts before these to tell what is usual: the 80 % band"
+    )
+    assert "the model is as it was" not in monitor_page(found)
 
 
 def test_covariates_out_of_range_and_gaps_are_named():

@@ -190,3 +190,5 @@ def test_a_band_that_calibration_leaves_far_off_is_said_to_be(coverage, inside, 
     line = calibration_line(replace(artifact, metrics=artifact.metrics | {"calibration": found}))
     assert "(84 windows, cross-fitted)" in line
     assert said in line if said else "still" not in line
+    few = calibration_line(replace(artifact, metrics={"calibration": found | {"cutoffs": 5}}))
+    assert "(5 windows, cross-fitted)" in few and "still" not in few

@@ -98,7 +98,7 @@ def _assert_equal(panel, artifact, file):
 
 @pytest.mark.slow
 def test_onnxruntime_equals_torch_with_covariates_categories_and_gaps(make_artifact, tmp_path):
-    panel, artifact = make_artifact(model={"scale_length": 4}, **RICH)
+    panel, artifact = make_artifact(**RICH)
     summary = write_onnx(artifact, tmp_path / "model.onnx")
     assert summary.startswith(
         "context, past, known, static, static_category, past_category, known_category, phase, elapsed, "

@@ -20,13 +20,13 @@ NAN = float("nan")
 SCALER = scaler_of((50.0, 5.0), (100.0, 10.0), (-3.0, 0.5))  # code 0, channel 1, channel 2
 
 
-def scaled(context, observed=None, channel=1, history=None, by=None):
+def scaled(context, observed=None, channel=1, history=None):
     """The scale of windows of one channel code; the history is the context, or is longer."""
     observed = ~context.isnan() if observed is None else observed
     if history is None:
         history = torch.where(observed, context, NAN)
     codes = torch.full((len(context), context.shape[2]), channel)
-    return (by or SCALER)(context, observed, codes, history, ~history.isnan())
+    return SCALER(context, observed, codes, history, ~history.isnan())
 
 
 def scale_of(context, channel=1, observed=None, before=()):
@@ -112,19 +112,3 @@ def test_covariates_come_in_units_of_training_spreads_and_0_where_missing():
     values = torch.tensor([[14.0, 1e30], [torch.nan, 7.0]])
     observed = torch.tensor([[True, False], [False, True]])
     assert scaler(values, observed).tolist() == [[2.0, 0.0], [0.0, 2.0]]
-
-
-def test_a_scale_length_lets_the_end_of_the_context_scale_a_window():
-    context = torch.randn((6, 20, 2), generator=torch.Generator().manual_seed(0))
-    context[0, -3:] = torch.nan
-    found = scaled(context, by=ContextScaler(1, length=8))
-    torch.testing.assert_close(found, scaled(context[:, -8:], by=ContextScaler(1)))
-
-
-@pytest.mark.parametrize("end", [NAN, 3.0], ids=["one value", "constant"])
-def test_an_end_that_does_not_vary_leaves_scaling_to_the_whole_context(end):
-    context = torch.randn((1, 20, 1), generator=torch.Generator().manual_seed(0))
-    context[0, -7:] = end
-    context[0, -8] = 3.0
-    whole, late = (scaled(context, by=ContextScaler(1, length)) for length in (None, 8))
-    torch.testing.assert_close(late, whole)

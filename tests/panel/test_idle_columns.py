@@ -65,8 +65,32 @@ def test_the_only_numbers_are_the_target_with_a_warning_and_the_only_time_stays(
     }
 
 
-def test_numbers_with_a_gap_a_jump_or_few_rows_are_values():
-    for values in ([*range(59), 60], [None, *range(59)], [*range(30), *range(30)]):
+@pytest.mark.parametrize("name", ["rec", "lfd"])
+def test_a_row_number_with_holes_or_in_another_order_has_no_role(name):
+    kept = NOISE.choice(85, ROWS, replace=False)
+    for numbers in (np.sort(kept), kept, -np.sort(-kept)):
+        assert roles(PLAIN.with_columns(pl.Series(name, numbers)))[0][name] == "ignored"
+    counts = np.cumsum(NOISE.poisson(1.5, ROWS))
+    sparse = np.sort(NOISE.choice(130, ROWS, replace=False))
+    for values in (counts, sparse):
+        assert roles(PLAIN.with_columns(pl.Series(name, values)))[0][name] == "target"
+    few = PLAIN.head(12).with_columns(pl.Series(name, [1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13]))
+    assert roles(few)[0][name] == "target"
+
+
+def test_ids_that_are_padded_with_zeros_are_no_target_under_any_name():
+    numbers = np.random.default_rng(3).integers(1, 9_000, ROWS)
+    ids = PLAIN.with_columns(nummer=pl.Series([f"{number:05d}" for number in numbers]))
+    assert roles(ids)[0] == {"date": "time", "sold": "target", "nummer": "ignored"}
+    assert roles(ids, target=("nummer",))[0]["nummer"] == "target"
+    # A table may pad all of its numbers.
+    assert roles(ids.select("date", "nummer"))[0]["nummer"] == "target"
+    months = PLAIN.with_columns(code=pl.Series([f"{number % 12:03d}" for number in numbers]))
+    assert roles(months)[0]["code"] == "target"
+
+
+def test_numbers_with_a_jump_or_few_rows_are_values():
+    for values in ([None, *range(59)], [*range(30), *range(30)]):
         assert roles(PLAIN.with_columns(n=pl.Series(values)))[0]["n"] == "target"
     assert roles(PLAIN.head(4).with_columns(n=pl.int_range(pl.len())))[0]["n"] == "target"
     assert roles(PLAIN.select("date", sales=pl.int_range(pl.len())))[0]["sales"] == "target"
@@ -127,7 +151,7 @@ def test_columns_of_other_kinds_and_unsigned_numbers_are_read_as_before():
     odd = PLAIN.with_columns(
         lists=pl.concat_list("sold", "sold"),
         structs=pl.struct("sold"),
-        falling=pl.int_range(pl.len(), 0, -1, dtype=pl.UInt64),
+        falling=pl.int_range(3 * pl.len(), 0, -3, dtype=pl.UInt64),
         month=pl.concat_list(pl.lit(1), pl.lit(2)),
         hour=pl.lit(None, pl.Int64),
     )
@@ -152,3 +176,10 @@ def test_numbers_that_are_those_of_the_date_have_no_role_under_any_name():
 def test_numbers_of_customers_and_places_are_no_target(name):
     numbers = pl.Series(name, np.random.default_rng(2).permutation(90_000)[:ROWS])
     assert roles(PLAIN.with_columns(numbers))[0][name] == "ignored"
+
+
+def test_numbers_of_months_beside_numbered_rows_repeat_no_date():
+    steps = PLAIN.select(
+        "sold", step=pl.int_range(pl.len()), month=pl.Series(NOISE.integers(1, 13, ROWS))
+    )
+    assert roles(steps)[0]["month"] != "ignored"

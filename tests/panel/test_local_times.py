@@ -1,6 +1,6 @@
 """Local times: an hour that clocks show twice is two steps, a skipped one none, and local times come back."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import polars as pl
 import pytest
@@ -11,6 +11,12 @@ from forecaster.errors import ConfigError, DataError
 from forecaster.panel.build import open_panel
 
 BERLIN = DataConfig(time_zone="Europe/Berlin")
+MIDNIGHT = {
+    "America/Havana": (datetime(2023, 11, 5), datetime(2024, 3, 10)),
+    "Asia/Beirut": (datetime(2023, 10, 29), datetime(2024, 3, 31)),
+    "America/Santiago": (datetime(2024, 4, 7), datetime(2023, 9, 3)),
+}
+"""By zone whose clocks change at midnight, the days after which an hour is shown twice, or begins late."""
 AUTUMN = datetime(2023, 10, 27), datetime(2023, 11, 2)
 SPRING = datetime(2024, 3, 29), datetime(2024, 4, 3)
 
@@ -88,6 +94,46 @@ def test_rows_that_repeat_where_clocks_change_look_like_local_time(zone, span):
     copies = open_panel(days, DataConfig())
     (note,) = (note for note in copies.notes if note.rule == "duplicates")
     assert f"--time-zone {zone}" in note.advice
+
+
+@pytest.mark.parametrize("zone", MIDNIGHT)
+@pytest.mark.parametrize("season", [0, 1])
+def test_clocks_that_change_at_midnight_are_read_and_named(zone, season):
+    day = MIDNIGHT[zone][season]
+    begin = day - timedelta(days=3)
+    truth = hours((begin, day + timedelta(days=3)), zone=zone)[1:-1]
+    panel = open_panel(local(truth), DataConfig(time_zone=zone))
+    assert panel.time.tolist() == truth.dt.epoch("us").to_list() and panel.regular
+    if season:
+        (gap,) = (one for one in fc.check(local(truth)) if one.rule == "gaps")
+        assert f"as in {zone}" in gap.text
+    else:
+        refused(local(truth), f"pass --time-zone {zone}")
+    whole = truth.filter(truth.dt.date() > begin.date())
+    number = pl.int_range(1, pl.len() + 1).over(pl.col("day"))
+    rows = pl.DataFrame([whole.dt.strftime("%Y-%m-%d").alias("day"), whole]).with_columns(hour=number)
+    numbered = rows.select("day", "hour", load=pl.int_range(pl.len()) % 24)
+    panel = open_panel(numbered, DataConfig(time_zone=zone))
+    assert panel.time.tolist() == whole.dt.epoch("us").to_list() and panel.regular
+    k = len(numbered) - 46
+    ahead = fc.predict(numbered[:k], 46, time_zone=zone)
+    assert ahead.panel.as_text(ahead.frame)["day"].to_list() == numbered["day"][k:].to_list()
+    assert ahead.frame["hour"].to_list() == numbered["hour"][k:].to_list()
+
+
+@pytest.mark.parametrize("zone", MIDNIGHT)
+@pytest.mark.parametrize("season", [0, 1])
+def test_days_are_days_where_clocks_change_at_midnight(zone, season):
+    begin = MIDNIGHT[zone][season] - timedelta(days=20)
+    days = [begin.date() + timedelta(days=k) for k in range(40)]
+    table = pl.DataFrame({"day": days, "y": [float(k % 7) for k in range(40)]})
+    for kept in (table, table.with_columns(pl.col("day").cast(pl.String))):
+        ahead = fc.predict(kept[:15], 10, time_zone=zone)
+        assert ahead.panel.regular and ahead.panel.schema.freq == "1d"
+        assert ahead.frame["day"].to_list() == kept["day"][15:25].to_list()
+        assert open_panel(kept, DataConfig(time_zone=zone)).regular
+    twice = pl.concat([table, table[20:21].with_columns(y=pl.lit(9.0))])
+    refused(twice, "2 that disagree", time_zone=zone)
 
 
 def test_other_rows_that_repeat_do_not_look_like_local_time():

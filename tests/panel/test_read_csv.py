@@ -107,6 +107,21 @@ def test_lines_before_the_header_are_named_with_the_option_that_skips_them(writt
 
 
 @pytest.mark.parametrize(
+    "lines", ["# Sales\n", "# one, two, three\n#\n", "## a, b, c, d, e\n\n", '"# a","b"\n']
+)
+def test_lines_that_begin_with_a_hash_are_comments_up_to_the_header(written, lines):
+    whole = written(TABLE).frame
+    for text in (lines + TABLE, (lines + TABLE).replace("\n", "\r\n")):
+        table = written(text)
+        assert table.frame.equals(whole) and table.text(["Shop"]).equals(whole.select("Shop"))
+        assert rules(table) == ["rows"] and f"({lines.count(chr(10))})" in table.notes[0].text
+    header = written("# Sales\n#" + TABLE)
+    assert header.frame.columns == ["#Day", "Shop", "Sales"] and len(header.frame) == 2
+    assert written("#y\n3\n4\n").frame.columns == ["#y"]
+    assert written("# Sales\n" + TABLE, skip_rows=1).frame.equals(whole)
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "day,y,\n2024-01-01,3,\n2024-01-02,4,late\n",

@@ -162,8 +162,8 @@ def test_any_batch_equals_windows_cut_cell_by_cell(
     assert_equal_to_slow_windows(panel, targets - 1, **lengths)
 
 
-@pytest.mark.parametrize(("scale_length", "read"), [(None, L), (3, L), (None, 5), (1, L)])
-def test_a_history_is_left_out_only_where_no_scale_is_taken_from_it(make_panel, scale_length, read):
+@pytest.mark.parametrize("read", [L, 5])
+def test_a_history_is_left_out_only_where_no_scale_is_taken_from_it(make_panel, read):
     panel = make_panel(3, 60, targets=2, gaps=0.2, ragged=True, missing=0.1)
     values = panel.values.copy()
     for begin, level in ((4, 0.0), (25, 7.0), (45, 1e9), (70, 3.0), (110, np.nan)):
@@ -171,9 +171,8 @@ def test_a_history_is_left_out_only_where_no_scale_is_taken_from_it(make_panel, 
     panel = replace(panel, values=values)
     pool = ExpertPlan(history_length=T)
     plan = ModelPlan(context_length=L, attention_length=read, patch=1, decoder_patch=1, pool=pool)
-    plan = plan.model_copy(update={"scale_length": scale_length})
     store = WindowStore(panel, plan, H, outliers=True)
-    scaler, left_out = ContextScaler(2, scale_length), 0
+    scaler, left_out = ContextScaler(2), 0
     for series, cutoff in cutoffs(panel):
         for channel in (np.array([0]), np.array([1]), None):
             where = np.array([series]), channel, np.array([cutoff])
