@@ -42,6 +42,10 @@ _ZEROS = 0.1  # share of a channel's values that makes it one of counts
 _TURNS = 6  # of weighted regressions
 _MOST_LOG = 30.0  # of the mean of a count
 _ROBUST_TURNS = 3
+_BLOCKS = 8  # of a series by itself
+_BLOCK_ROWS = 250  # at least
+_FEWEST_BLOCKS = 3  # that show how coefficients change
+_CHANGING = 0.1  # variance between blocks to begin with, over that of the noise
 _FAR = 5.0  # robust deviations
 _OF_NORMAL = 1.4826  # a standard deviation over the median distance
 _TINY = 1e-12
@@ -145,7 +149,11 @@ class _Coefficients:
         most = int(np.clip(_WORK // len(self.group) ** 3, 8, _UNITS))
         some = [lasting[number] for number in even_draw(len(lasting), most)]
         cells = _cells(self.panel, self.terms, some)
-        learned = _learned(cells, self.group, self.panel.calendar.season_length)
+        season = self.panel.calendar.season_length
+        learned = _learned(cells, self.group, season)
+        if len(units) == 1:
+            changing = np.array([term.kind != "calendar" for term in self.terms])
+            learned = _of_last_rows(cells[0], self.group, learned, season, changing)
         self.shown |= learned.shown
         found = learned.solution
         reading = readings(self.terms, self.panel.calendar, np.asarray(found.coefficients.any(axis=0)))
@@ -360,6 +368,32 @@ def _learned(cells: Sequence[_Cells], group: Ints, season: int) -> _Learned:
         return summands
     factors = _of_kind(cells, group, "factor", season, summands.solution)
     return min(summands, factors, key=lambda one: one.cost)
+
+
+def _of_last_rows(
+    cells: _Cells, group: Ints, whole: _Learned, season: int, changing: Bools
+) -> _Learned:
+    """The regression of the last rows of a series, which lean on those before.
+
+    Blocks of rows are units with noise and, in terms that change [G], coefficients of their own.
+    """
+    count = min(_BLOCKS, len(cells.y) // _BLOCK_ROWS)
+    if count < _FEWEST_BLOCKS or whole.kind == "count" or not changing.any():
+        return whole
+    unit, _ = _transformed(cells, whole.kind)
+    (fit,) = fitted([unit], whole.solution)
+    near = _drawn_in(unit, fit)
+    pieces = (np.array_split(part, count) for part in near[:3])
+    blocks = [Unit(*piece) for piece in zip(*pieces, strict=True)]
+    if min(np.isfinite(block.z).sum() for block in blocks) < _BLOCK_ROWS // 2:
+        return whole
+    start = replace(
+        whole.solution,
+        noise=np.repeat(whole.solution.noise, count),
+        own_variance=_CHANGING * changing,
+    )
+    found = solve(blocks, group, start=start, season=season)
+    return replace(whole, solution=found.of_last())
 
 
 def _of_kind(

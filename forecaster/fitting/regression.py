@@ -103,7 +103,7 @@ class Solution:
     shared_variance: Floats
     """[G] τ, in squares of z."""
     own_variance: Floats
-    """[G] δ, over the noise of a unit."""
+    """[G] δ, over the noise of a unit; 0 = the same in all units, whatever the rows say."""
     noise: Floats
     """[U] v, in squares of z."""
     shared: Floats
@@ -131,6 +131,26 @@ class Solution:
     def coefficients(self) -> Floats:
         """[U, K] b + d."""
         return self.shared + self.own
+
+    def of_last(self) -> Solution:
+        """Returns that of the last unit alone, in as many rows as all have."""
+        last = self.sums.design[-1:]
+        sums = Sums(
+            xx=self.sums.xx[:, last],
+            xz=self.sums.xz[:, -1:],
+            zz=self.sums.zz[:, -1:],
+            rows=self.sums.rows[-1:],
+            design=np.zeros(1, np.int64),
+        )
+        return replace(
+            self,
+            noise=self.noise[-1:],
+            own=self.own[-1:],
+            determined=self.determined[-1:] * len(self.own),
+            posterior=self.posterior[last],
+            explained=self.explained[last],
+            sums=sums,
+        )
 
     def uncertainty(self, readings: Floats) -> Floats:
         """Returns [U, P] standard deviations of readings [P, K] of b + d, variances and φ taken as known.
@@ -312,8 +332,9 @@ def _at_phi(
     for _ in range(sweeps):
         if several:
             posterior, of_own = _posterior(gram, own_variance, group)
-            explained = gram @ posterior
-            of_shared = gram - explained @ gram
+            differ = own_variance[group] > 0
+            explained = gram[:, :, differ] @ posterior[:, differ]
+            of_shared = gram - explained[:, :, differ] @ gram[:, differ]
         # Rows of errors that go together say less of what units share.
         precision = np.bincount(design, 1 / noise, len(gram)) / together  # [D]
         information = np.tensordot(precision, of_shared, axes=1)  # [K, K]
@@ -337,7 +358,7 @@ def _at_phi(
             fixed = members @ of_unit.sum(axis=0)
             new = (members @ (own**2 / noise[:, None]).sum(axis=0)) / fixed.clip(1e-9)
             change = max(change, _change(own_variance, new))
-            own_variance = np.maximum(new, _LEAST)
+            own_variance = np.where(own_variance > 0, new.clip(_LEAST), 0.0)
             determined = determined + of_unit
         noise = np.maximum(_noise(equations, shared + own, determined.sum(axis=1)), least)
         if change < _CHANGE:
@@ -361,10 +382,15 @@ def _at_phi(
 
 
 def _posterior(gram: Floats, own_variance: Floats, group: Ints) -> tuple[Floats, Floats]:
-    """Returns M = (A + 1/δ)⁻¹ [D, K, K], and 1 − M/δ [D, K], how much of d a design determines."""
-    precision = (1 / own_variance)[group]
-    posterior = _inverse(gram + np.diag(precision))
-    return posterior, 1 - precision * np.diagonal(posterior, axis1=1, axis2=2)
+    """Returns M = (A + 1/δ)⁻¹ [D, K, K], and 1 − M/δ [D, K], how much of d a design determines; 0 where δ is."""
+    differ = np.flatnonzero(own_variance[group])
+    precision = 1 / own_variance[group[differ]]
+    some = np.ix_(range(len(gram)), differ, differ)
+    inverse = _inverse(gram[some] + np.diag(precision))
+    posterior, of_own = np.zeros_like(gram), np.zeros(gram.shape[:2])
+    posterior[some] = inverse
+    of_own[:, differ] = 1 - precision * np.diagonal(inverse, axis1=1, axis2=2)
+    return posterior, of_own
 
 
 def _change(before: Floats, after: Floats) -> float:

@@ -209,3 +209,11 @@ def test_the_learned_autocorrelation_stays_where_it_is_right(phi):
         unit = [Unit(x[:, 0] + walk_of(random, 400, phi), x, np.arange(400))]
         learned.append(solve(unit, np.zeros(1, int), season=7).phi)
     assert np.abs(np.median(learned) - phi) < 0.1 and np.min(learned) > phi - 0.2
+
+
+def test_the_last_unit_has_its_coefficients_and_their_uncertainty():
+    found = solve(units_of(8), GROUP, phi=0.5)
+    last = found.of_last()
+    readings = np.eye(6)
+    np.testing.assert_array_equal(last.coefficients, found.coefficients[-1:])
+    np.testing.assert_allclose(last.uncertainty(readings), found.uncertainty(readings)[-1:])

@@ -203,3 +203,16 @@ def test_series_beyond_those_that_variances_are_learned_from_have_effects_of_the
     found = effects_of(table(values, x=x), ["x"])
     own = found.own[:, 0, 0] / table(x)["y"].std()
     assert np.abs(own - slopes).max() < 1
+
+
+@pytest.mark.parametrize(("before", "least", "most"), [(10.0, 9.8, 10.2), (2.0, 9.0, 10.5)])
+def test_a_slope_that_changes_is_that_of_the_last_rows(before, least, most):
+    random = np.random.default_rng(3)
+    x = random.normal(size=2_400)
+    slope = np.where(np.arange(2_400) < 1_500, before, 10.0)
+    values = (100 + slope * x + random.normal(0, 5, 2_400))[None]
+    frame = table(values, date(2016, 1, 4), x=x)
+    effects = effects_of(frame, ["x"])
+    _, panel = opened(config_from(None, HORIZON, {"known": ["x"]}), frame, None, None, begin=True)
+    effect = effects.of(panel)[-300:, 0]
+    assert least < np.polyfit(x[-300:], effect, 1)[0] < most
