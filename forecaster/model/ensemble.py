@@ -242,8 +242,12 @@ class Ensemble(nn.Module):
         least = least_mean(demand, self.levels, self.tail_factor or 1.0)
         demand = demand * (expected / least.clamp(min=_TINY)).clamp(max=1.0)[..., None]
         positive = quantiles.clamp(min=0.0)
-        demand = torch.where(few[..., None], positive, demand)
         expected = torch.where(few, self._mean(positive), expected)
+        # A few rows hardly show their zeros, but that none lies between these and the least demand.
+        smallest = inputs.history.masked_fill(~(inputs.history > 0), torch.inf).amin(dim=1)  # [B, C]
+        nearer_zero = positive < smallest[:, None, :, None] / 2
+        positive = positive.masked_fill(nearer_zero & (level < 0.5), 0.0)
+        demand = torch.where(few[..., None], positive, demand)
         own = self._mean(quantiles)
         return torch.where(counts[..., None], demand, quantiles), torch.where(counts, expected, own)
 
