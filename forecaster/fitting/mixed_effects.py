@@ -390,7 +390,7 @@ def _of_last_rows(
     start = replace(
         whole.solution,
         noise=np.repeat(whole.solution.noise, count),
-        own_variance=_CHANGING * changing,
+        own_variance=np.where(changing, _CHANGING, 0.0),
     )
     found = solve(blocks, group, start=start, season=season)
     return replace(whole, solution=found.of_last())

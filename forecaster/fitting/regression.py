@@ -385,7 +385,7 @@ def _posterior(gram: Floats, own_variance: Floats, group: Ints) -> tuple[Floats,
     """Returns M = (A + 1/δ)⁻¹ [D, K, K], and 1 − M/δ [D, K], how much of d a design determines; 0 where δ is."""
     differ = np.flatnonzero(own_variance[group])
     precision = 1 / own_variance[group[differ]]
-    some = np.ix_(range(len(gram)), differ, differ)
+    some = np.ix_(np.arange(len(gram)), differ, differ)
     inverse = _inverse(gram[some] + np.diag(precision))
     posterior, of_own = np.zeros_like(gram), np.zeros(gram.shape[:2])
     posterior[some] = inverse
