@@ -77,7 +77,7 @@ def test_a_worker_that_is_killed_is_replaced_and_its_trial_retried(tmp_path, mon
     with command(plan, tmp_path, "bowl") as process:
         wait_for(lambda: len(finished(trials_of(plan))) >= 2, process)
         os.kill(workers_of(process)[0].pid, signal.SIGKILL)
-        assert process.wait(120) == 0
+        assert process.wait(300) == 0
     trials = trials_of(plan)
     assert_nothing_lost(trials, 12)
     (again,) = [trial for trial in trials if "retry_of" in trial.user_attrs]
@@ -92,7 +92,7 @@ def test_two_commands_share_one_study_and_exceed_its_total_by_one_at_most(tmp_pa
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     with command(plan, tmp_path / "a", "bowl") as one, command(plan, tmp_path / "b", "bowl") as two:
-        assert one.wait(120) == two.wait(120) == 0
+        assert one.wait(300) == two.wait(300) == 0
     trials = trials_of(plan)
     assert 30 <= len(counted(trials)) <= 31
     assert len(finished(trials)) == len(counted(trials))
@@ -120,13 +120,13 @@ def test_a_search_killed_at_any_moment_continues_and_loses_no_finished_trial(tmp
                 os.kill(victim, signal.SIGKILL)
             kills += 1
             if process.pid not in victims:
-                assert process.wait(120) == 0
+                assert process.wait(300) == 0
             wait_for(lambda left=left: not any(is_running(worker) for worker in left))
         after = {trial.number: (trial.params, trial.values) for trial in finished(trials_of(plan))}
         assert after.items() >= known.items()
         known = after
     with command(plan, tmp_path, "bowl") as process:
-        assert process.wait(120) == 0
+        assert process.wait(300) == 0
     trials = trials_of(plan)
     assert kills >= 3
     assert {trial.number: (trial.params, trial.values) for trial in finished(trials)}.items() >= (
