@@ -23,7 +23,7 @@ import torch
 from forecaster.arguments import typed
 from forecaster.config import Config
 from forecaster.errors import ConfigError, DataError, nearest
-from forecaster.evaluation.bootstrap import DRAWS, FEWEST_CUTOFFS, LEVEL, Skill, paired_skills
+from forecaster.evaluation.bootstrap import DRAWS, LEVEL, Skill, paired_skills
 from forecaster.evaluation.comparison import (
     MODEL,
     NAIVE,
@@ -46,6 +46,7 @@ from forecaster.evaluation.coverage import (
 from forecaster.evaluation.error_scales import Scales, ratio
 from forecaster.evaluation.metrics import SHARE, Scores, Tally, concatenate
 from forecaster.forecast.bands import asked_bands, further_levels
+from forecaster.forecast.card import FEWEST_CUTOFFS
 from forecaster.forecast.forecast import DONE, Forecast, cells_of
 from forecaster.forecast.result import Result
 from forecaster.forecast.writer import write_page

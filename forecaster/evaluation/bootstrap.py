@@ -17,8 +17,6 @@ from forecaster.panel.arrays import Floats
 DRAWS = 1000
 LEVEL = 0.95
 """Share of the draws that the interval holds, unless another is asked for."""
-FEWEST_CUTOFFS = 6
-"""Without overlap, from which intervals are shown: those of fewer are far too narrow."""
 TOO_FEW = "too few cutoffs for an interval"
 
 _SEED = 20_260

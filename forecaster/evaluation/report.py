@@ -20,12 +20,12 @@ import yaml
 from forecaster.config import TrackingConfig
 from forecaster.errors import number_of
 from forecaster.evaluation import report_charts as charts
-from forecaster.evaluation.bootstrap import FEWEST_CUTOFFS, skill_of
+from forecaster.evaluation.bootstrap import skill_of
 from forecaster.evaluation.comparison import MODEL, NAIVE, compare
 from forecaster.evaluation.leaderboard import Leaderboard
 from forecaster.evaluation.metrics import describe
 from forecaster.evaluation.report_data import ReportContext, ReportData, number, percent, score_text
-from forecaster.forecast.card import attention_line, calibration_line, network_line
+from forecaster.forecast.card import FEWEST_CUTOFFS, attention_line, calibration_line, network_line
 from forecaster.forecast.plots import plot_curves
 from forecaster.forecast.writer import html_page, html_table
 from forecaster.panel.findings import listing

@@ -17,7 +17,8 @@ ADVICE = {
     "narrow": "plan with a wider band",
     "wide": "planning with it is safe, and reserves more than is needed",
 }
-_FEWEST = 6  # windows, from which a band is judged
+FEWEST_CUTOFFS = 6
+"""Without overlap, from which intervals are shown: those of fewer are far too narrow."""
 _NAMED = 3  # of the experts, by weight
 
 
@@ -108,7 +109,7 @@ def calibration_line(artifact: Artifact) -> str:
         "truth before"
     )
     off = off_band(nominal, after.get("inside", nominal), after["coverage"])
-    still = f"; still too {off}: {ADVICE[off]}" if off and found["cutoffs"] >= _FEWEST else ""
+    still = f"; still too {off}: {ADVICE[off]}" if off and found["cutoffs"] >= FEWEST_CUTOFFS else ""
     if not found["applied"]:
         return f"{line}; no factor improves it, the quantiles stay{still}"
     changes = " · ".join(

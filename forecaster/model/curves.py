@@ -38,7 +38,6 @@ FEWEST = 8
 _TURNS = (0.75, 1.5, 3.0, 6.0, 12.0, 24.0)  # rates times the memory
 _MOST_GROWTH = 1.5  # rate times horizon: what lies ahead is at most e^1.5 times what was seen
 _LEAST_BEND = 0.3  # rate times steps: what bends less is a line
-
 _LEAST_LEFT = 1e-5  # of the squares, for rounding
 _LEAST_SHARE = 1e-3  # of the largest value, above which all have logarithms
 _TINY = 1e-12
@@ -120,8 +119,9 @@ class Curves(nn.Module):
         away = ahead - mean[..., None, :]  # [R, J, L, P]
         curves = found.level[..., None] + found.slopes[..., None, :] * away
 
-        above = torch.where(is_seen, values - zero[:, None, None], torch.nan)
-        low, high = above.nan_to_num(torch.inf).amin(dim=-1), above.nan_to_num(-torch.inf).amax(dim=-1)
+        above = values - zero[:, None, None]
+        low = torch.where(is_seen, above, torch.inf).amin(dim=-1)
+        high = torch.where(is_seen, above, -torch.inf).amax(dim=-1)
         logs = above.clamp(min=_TINY).log()
         growth = _least_squares(logs, is_seen, self.of_step[:, :1], squares[..., :1])
         last = growth.level - growth.slopes * mean[..., :1]  # [R, J, 1]
@@ -130,6 +130,7 @@ class Curves(nn.Module):
         grows = growth.slopes.abs() * length[..., None] >= _LEAST_BEND
         is_known = grows & (low > _LEAST_SHARE * high)[..., None]
 
+        # left^(−n/2) / Π x = (left · e^(2 · mean of log x))^(−n/2)
         left = torch.cat([found.left, growth.left * (2 * growth.level).exp()], dim=-1)
         known = torch.cat([self.is_known[row], is_known], dim=-1)
         weights = self._weights(left, length[..., None].float(), known)

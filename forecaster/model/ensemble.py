@@ -22,6 +22,7 @@ from forecaster.model.demand import chance_of_zero
 from forecaster.model.network import Network
 from forecaster.model.sampling import Prediction, prediction_from_paths
 from forecaster.model.scaling import Scale
+from forecaster.model.shortcuts import may_hold
 from forecaster.model.tails import GRID, at_levels, least_mean, mean_of, with_mean
 from forecaster.windows.batch import Inputs
 
@@ -241,13 +242,14 @@ class Ensemble(nn.Module):
         # Weights are for medians, and bands of one shape: quantiles of skewed demand were up to 14 % too large.
         least = least_mean(demand, self.levels, self.tail_factor or 1.0)
         demand = demand * (expected / least.clamp(min=_TINY)).clamp(max=1.0)[..., None]
-        positive = quantiles.clamp(min=0.0)
-        expected = torch.where(few, self._mean(positive), expected)
-        # A few rows hardly show their zeros, but that none lies between these and the least demand.
-        smallest = inputs.history.masked_fill(~(inputs.history > 0), torch.inf).amin(dim=1)  # [B, C]
-        nearer_zero = positive < smallest[:, None, :, None] / 2
-        positive = positive.masked_fill(nearer_zero & (level < 0.5), 0.0)
-        demand = torch.where(few[..., None], positive, demand)
+        if may_hold(few):
+            positive = quantiles.clamp(min=0.0)
+            expected = torch.where(few, self._mean(positive), expected)
+            # A few rows hardly show their zeros, but that none lies between these and the least demand.
+            smallest = torch.where(inputs.history > 0, inputs.history, torch.inf).amin(dim=1)  # [B, C]
+            nearer_zero = positive < smallest[:, None, :, None] / 2
+            positive = positive.masked_fill(nearer_zero & (level < 0.5), 0.0)
+            demand = torch.where(few[..., None], positive, demand)
         own = self._mean(quantiles)
         return torch.where(counts[..., None], demand, quantiles), torch.where(counts, expected, own)
 

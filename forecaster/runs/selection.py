@@ -9,8 +9,8 @@ import numpy as np
 from forecaster.config import Config, DataConfig, TrackingConfig, required_horizon
 from forecaster.errors import DataError
 from forecaster.evaluation.backtest import skills_over
-from forecaster.evaluation.bootstrap import FEWEST_CUTOFFS
 from forecaster.evaluation.comparison import EXPERTS, MODEL, NO_FIT, expert_of
+from forecaster.forecast.card import FEWEST_CUTOFFS
 from forecaster.panel.panel import Panel
 from forecaster.runs.console import Screen
 from forecaster.runs.pipeline import BacktestOptions, run_backtest_pipeline
