@@ -17,7 +17,8 @@ pytestmark = [
     pytest.mark.skipif(MKDOCS is None, reason="no .venv-docs: run make docs"),
 ]
 ANSWERS = {
-    "how do I add holidays": "06_holidays.html",
+    "how do I add holidays": "effects.html",
+    "holidays and Easter": "06_holidays.html",
     "weekly from daily": "weekly",
     "too few rows": "too-few-rows",
     "confidence interval 95": "a-95--interval",
@@ -27,10 +28,10 @@ ANSWERS = {
     "exit codes": "exit-codes",
     "table larger than memory": "tables-larger-than-memory",
     "explain a forecast": "explain-a-forecast",
-    "a lower price": "05_what_if",
+    "what would a lower price sell": "05_what_if",
     "read a CSV": "read-a-csv-as-it-is",
 }
-"""Part of the address of one of the first four hits: pages, with the sections that matter below them."""
+"""Part of the address of the first hit: a page, or one of its sections that are shown below it."""
 
 
 @pytest.fixture(scope="module")
@@ -56,12 +57,13 @@ def test_the_pages_load_nothing_from_a_network(site):
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium")
 @pytest.mark.parametrize("question", ANSWERS)
-def test_the_first_hits_answer_a_question(site, question, tmp_path):
+def test_the_first_hit_answers_a_question(site, question, tmp_path):
     page = f"file://{site}/index.html?q={quote(question)}"
     words = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}"]
     words += ["--allow-file-access-from-files", "--virtual-time-budget=8000", "--dump-dom", page]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     shown = done.stdout.partition('class="md-search-result__list"')[2].partition("</ol>")[0]
-    hits = re.findall(r'<a href="([^"]*)" class="md-search-result__link', shown)
+    first = shown.split('<li class="md-search-result__item"')[1]
+    hits = re.findall(r'<a href="([^"]*)" class="md-search-result__link', first)
     addresses = [re.sub(r"\?h=[^#]*", "", hit) for hit in hits]  # without the words to mark
-    assert any(ANSWERS[question] in address for address in addresses[:4]), addresses
+    assert any(ANSWERS[question] in address for address in addresses), addresses
