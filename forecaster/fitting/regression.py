@@ -318,7 +318,7 @@ def _at_phi(
     groups = int(group.max()) + 1
     members = (group == np.arange(groups)[:, None]).astype(np.float64)  # [G, K]
     count = members.sum(axis=1)
-    several = units > 2
+    several = units > 1
     if before is None:
         noise = np.maximum(square / freedom / 2, least)
         shared_variance = np.full(groups, noise.mean())

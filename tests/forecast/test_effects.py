@@ -107,6 +107,28 @@ def test_series_share_an_effect_and_keep_what_is_their_own():
     assert own.std() < 0.1 * own.mean()
 
 
+@pytest.mark.parametrize("layout", ["two series", "three series", "two channels"])
+def test_a_few_series_have_effects_of_their_own(layout):
+    random = np.random.default_rng(6)
+    effect = np.array([20.0, -10.0, 0.0])[: 3 if layout == "three series" else 2, None]
+    promo = (random.random((len(effect), 228)) < 0.1) * 1.0
+    if layout == "two channels":
+        promo[:] = promo[0]
+    promo[:, -3:] = 1
+    mean = 100 + WEEK[np.arange(228) % 7] + effect * promo
+    frame = table(mean + random.normal(0, 3, mean.shape), promo=promo)
+    if layout == "two channels":
+        frame = frame.pivot("series", index=["date", "promo"], values="y")
+        frame = frame.with_columns(series=pl.lit("one"))
+        past, future = frame.head(200), frame.tail(HORIZON).drop("s000", "s001")
+        model = {"future": future, "known": ["promo"], "target": ["s000", "s001"]}
+        median = fc.predict(past, HORIZON, **model).median[0].T
+    else:
+        median = forecast_of(frame, ["promo"]).median[..., 0]
+    apart = median[:, -3:] - mean[:, -3:]
+    np.testing.assert_allclose(apart.mean(axis=1), 0, atol=3)
+
+
 def test_what_if_moves_the_forecast_by_the_effect_alone():
     random = np.random.default_rng(5)
     mean, promo = promoted(random, share=0.2, factor=1.5)
