@@ -115,12 +115,7 @@ def _tables() -> dict[str, Row]:
         "known": Row(
             _table(price=price).with_columns(pl.col("y") + 4 * pl.Series(price)), ("promo", "price")
         ),
-        # Without a fit nothing reads what is known up to the cutoff alone.
-        "past": Row(
-            driven,
-            (),
-            by_verb=dict.fromkeys(("predict", "what_if", "detect", "backtest --no-fit"), "notes"),
-        ),
+        "past": Row(driven, ()),
         "static": Row(silent, (), by_verb={"detect": "notes"}),
         "categorical": Row(
             _open_ended(_table(kind=kinds).with_columns(y=pl.Series(20.0 + 9 * (kinds == 20)))),

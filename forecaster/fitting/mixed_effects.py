@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from forecaster.fitting.leading import leading_terms
 from forecaster.fitting.regression import NOTHING, Solution, Unit, deviations, fitted, solve
 from forecaster.model.channels import few_categories
 from forecaster.model.hardware import torch_threads
@@ -101,12 +102,15 @@ class _Learned:
 
 
 @torch_threads(1)
-def learn_effects(panel: Panel) -> Effects | None:
+def learn_effects(panel: Panel, horizon: int | None = None) -> Effects | None:
     """Returns the effects of the known covariates of a panel and of the calendar on its targets, by all its rows.
 
-    Both are in one regression, so that a promotion on Saturdays is no Saturday. None where nothing has an effect.
+    All are in one regression, so that a promotion on Saturdays is no Saturday. None where nothing has an effect.
+    `horizon`: past covariates that lead the targets by it are known, too; None = another part reads them.
     """
     declared = tuple(covariate_terms(panel))
+    if horizon is not None:
+        declared += tuple(leading_terms(panel, horizon))
     terms = (*declared, *_calendar_terms(panel, declared))
     if not terms or (panel.last_observed < 0).all():
         return None

@@ -58,7 +58,7 @@ def unfitted(panel: Panel, config: Config) -> Artifact:
     fingerprint = panel.fingerprint()
     end = panel.rows_until(end_time)
     panel = with_categories(panel, end)
-    effects = learn_effects(panel)
+    effects = learn_effects(panel, horizon)
     panel = without_effects(panel, effects)
     pool = pool_settings(config.model, panel, horizon)
     if not pool.experts:
@@ -122,10 +122,11 @@ def described(artifact: Artifact) -> Finding:
     solved = [name for name in pool.experts if name in _SOLVED]
     effects = artifact.effects
     # A covariate may have several terms.
-    declared = [*dict.fromkeys(term.column for term in effects.declared)] if effects else []
+    terms = effects.declared if effects else ()
+    declared = dict.fromkeys(term.name if term.lag else term.column for term in terms)
     dates = [term.name for term in effects.calendar] if effects else []
     leveled = schema.static if artifact.ensemble.forecasts_cold else ()
-    read = {*declared, *leveled, *pool.drivers}
+    read = {*(term.column for term in terms), *leveled, *pool.drivers}
     covariates = (*schema.known_and_holidays, *schema.past, *schema.static)
     unread = [name for name in covariates if name not in read]
     parts = [

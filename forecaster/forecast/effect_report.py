@@ -209,7 +209,7 @@ def effect_report(effects: Effects | None, panel: Panel, channel: int) -> Effect
         # Harmonics of a period have no names.
         read = [one for one in read if len(one.value) >= one.term.period]
         # The terms of a covariate are neighbours.
-        for _, group in groupby(read, lambda one: one.term.column or one.term.name):
+        for _, group in groupby(read, lambda one: (one.term.column or one.term.name, one.term.lag)):
             found.append(_of_terms([*group], panel, factors))
     without = tuple(one for one in declared if one not in {term.name for term in found})
     return EffectReport(panel, channel, unit, tuple(found), without)
@@ -235,6 +235,8 @@ def _of_terms(group: list[_Read], panel: Panel, factors: bool) -> TermEffect:
     if first.kind != "calendar":
         kind = "words" if first.words > 2 else "covariate"
         name = first.name_in(panel)
+        if first.lag:
+            name = f"{name} {number_of(first.lag, _step_of(panel))} before"
     levels: list[str] = []
     parts, x, curve = [], np.zeros(0), np.zeros((0, 3))
     lines = [one for one in group if one.term.kind in ("number", "bent")]
@@ -303,7 +305,7 @@ def _named(read: _Read, name: str, panel: Panel) -> tuple[list[str], _Read]:
             term, np.arange(2) > 0, 2 * read.value, 2 * read.deviation
         )
     if term.kind == "around":
-        step = _STEPS.get(panel.calendar.freq.partition("-")[0], "step")
+        step = _step_of(panel)
         shifts = [shift for shift in range(-REACH, REACH + 1) if shift]
         sides = ["after" if shift < 0 else "before" for shift in shifts]
         pairs = zip(shifts, sides, strict=True)
@@ -313,6 +315,10 @@ def _named(read: _Read, name: str, panel: Panel) -> tuple[list[str], _Read]:
     if term.kind == "event":
         return [_switch(name, *map(_number, term.bounds))], read
     return [f"{name} missing"], read
+
+
+def _step_of(panel: Panel) -> str:
+    return _STEPS.get(panel.calendar.freq.partition("-")[0], "step")
 
 
 def _days_around(holiday: str) -> list[str]:

@@ -72,6 +72,8 @@ class Term:
     """Of holidays, that have had columns of their own."""
     period: float = 0.0
     """In steps, that was found in the rows."""
+    lag: int = 0
+    """Rows before, whose value counts: those of a past covariate, at least a horizon."""
 
     def size(self, calendar: Calendar) -> int:
         """Returns k, the number of columns."""
@@ -130,7 +132,7 @@ class Term:
             return self._of_dates(clock)
         if self.kind == "holiday":
             return clock.holidays(self.country, self.names)
-        values = panel.values[rows, self.place]
+        values = shifted(panel.values[rows, self.place], self.lag)
         if self.kind == "missing":
             return np.isnan(values)[:, None].astype(np.float64)
         number = self._believed(values)
@@ -174,11 +176,8 @@ def covariate_terms(panel: Panel) -> Iterator[Term]:
             if panel.regular and runs >= _FEWEST_EVENTS and np.mean(seen == high) < 0.5:
                 yield replace(event, name=f"days around {name}", kind="around")
         else:
-            bounds = _bounds(seen)
-            seen = seen.clip(*bounds)
-            knots = tuple(np.unique(np.quantile(seen, _KNOTS)).tolist())
-            mean, spread = float(seen.mean()), float(seen.std()) + _TINY
-            number = Term(name, "number", name, place, bounds, mean, spread, by_clock=by_clock)
+            number = replace(number_term(name, place, seen), by_clock=by_clock)
+            knots = tuple(np.unique(np.quantile(seen.clip(*number.bounds), _KNOTS)).tolist())
             yield number
             yield replace(number, name=f"bends of {name}", kind="bent", knots=knots)
         if len(seen) < len(values):
@@ -191,6 +190,23 @@ def covariate_terms(panel: Panel) -> Iterator[Term]:
         words = len(schema.categories[name])
         if 1 < words <= _MOST_WORDS:
             yield Term(name, "category", name, schema.code_columns.index(name), words=words)
+
+
+def number_term(name: str, place: int, seen: Floats) -> Term:
+    """Returns the term of a number, by its values."""
+    bounds = _bounds(seen)
+    believed = seen.clip(*bounds)
+    mean, spread = float(believed.mean()), float(believed.std()) + _TINY
+    return Term(name, "number", name, place, bounds, mean, spread)
+
+
+def shifted(values: Floats, lag: int) -> Floats:
+    """Returns [n] values so many rows before; NaN where there are none."""
+    if lag == 0:
+        return values
+    found = np.full(len(values), np.nan)
+    found[lag:] = values[:-lag]
+    return found
 
 
 def _few_distinct(seen: Floats) -> tuple[float, float] | None:

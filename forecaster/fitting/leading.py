@@ -1,0 +1,114 @@
+"""Past covariates that lead the targets by a horizon or more: known over all of it, as a plan is.
+
+    x ─▶ its innovations u ─▶ correlation with those of y, lag by lag ─▶ lags beyond chance ─▶ terms
+
+    s_t = x_t − its mean at the phase of t          phases of the season, and of the week where steps are finer
+    u_t = s_t − c − Σ w_l s_{t−l}                   l = 1, m, m + 1; m steps a season; v_t the same of y
+    r_k = Σ u_{t−k} v_t / √(Σ u² Σ v²)              beyond chance: |r_k| > 4 / √n
+
+Two series that each go on as they were, or have the same season, are alike at many lags; their innovations are not.
+Shorter leads end within the horizon: a fit reads them.
+
+Source: Box and Jenkins, "Time series analysis: forecasting and control" (1970), on the identification of transfer
+functions.
+
+Axes: n row · k lag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from forecaster.panel.arrays import Floats
+from forecaster.panel.calendar import DAY, Calendar
+from forecaster.panel.panel import Panel
+from forecaster.windows.effect_columns import Term, number_term, shifted
+from forecaster.windows.index import even_draw
+
+_SERIES, _ROWS = 32, 2000  # that are looked at, the last ones
+_CHANCE = 4.0  # standard deviations of a correlation of innovations
+_FEWEST_ROWS = 40  # of all series, at a lag
+_FEWEST_LAGS, _SEASONS, _MOST_LAGS = 14, 2, 200  # beyond the horizon
+_MOST = 3  # lags of a covariate
+_FEWEST_PERIODS = 3  # that show means by phase
+_TINY = 1e-9  # standard deviations: rounding
+_FAR = 5.0  # standard deviations, at which innovations are drawn in
+
+
+def leading_terms(panel: Panel, horizon: int) -> Iterator[Term]:
+    """Yields a term for each lag, at least a horizon, at which a past covariate leads a target."""
+    schema, season = panel.schema, panel.calendar.season_length
+    if not panel.regular or not schema.past_numeric:
+        return
+    most = int(np.clip(_SEASONS * season, _FEWEST_LAGS, _MOST_LAGS))
+    lags = range(horizon, horizon + most + 1)
+    some = even_draw(panel.n_series, _SERIES)
+    pieces = [panel.values[panel.indptr[one] : panel.indptr[one + 1]][-_ROWS:] for one in some]
+    targets = [
+        [innovations(piece[:, channel], panel.calendar) for piece in pieces]
+        for channel in range(panel.n_channels)
+    ]
+    for name in schema.past_numeric:
+        place = schema.columns.index(name)
+        covariate = [innovations(piece[:, place], panel.calendar) for piece in pieces]
+        beyond = np.max([beyond_chance(covariate, one, lags) for one in targets], axis=0)
+        strongest = np.argsort(-beyond, kind="stable")[:_MOST]
+        found = sorted(lags[one] for one in strongest if beyond[one] > 1)
+        if found:
+            values = panel.values[:, place]
+            term = number_term(name, place, values[~np.isnan(values)])
+            for lag in found:
+                yield replace(term, name=f"{name} {lag} steps before", lag=lag)
+
+
+def innovations(values: Floats, calendar: Calendar) -> Floats:
+    """Returns [n] what the season and the last steps do not say of values, of variance 1; NaN where not known."""
+    found, season = np.full(len(values), np.nan), calendar.season_length
+    known = np.isfinite(values)
+    if not known.any() or values[known].min() == values[known].max():
+        return found
+    values = (values - values[known].mean()) / values[known].std()
+    finer = not calendar.integer and calendar.step < DAY
+    for period in (season, 7 * DAY // calendar.step if finer else 1):
+        values = values - _mean_by_phase(values, int(period))
+    lags = sorted({1, season, season + 1})
+    before = np.stack([shifted(values, lag) for lag in lags], axis=1)
+    columns = np.column_stack([before, np.ones(len(values))])
+    known &= np.isfinite(columns).all(axis=1)
+    if known.sum() <= 2 * columns.shape[1]:
+        return found
+    weights, *_ = np.linalg.lstsq(columns[known], values[known], rcond=None)
+    left = values[known] - columns[known] @ weights
+    spread = left.std()
+    if spread > _TINY:
+        found[known] = (left / spread).clip(-_FAR, _FAR)
+    return found
+
+
+def _mean_by_phase(values: Floats, period: int) -> Floats:
+    """[n] the mean of the values at each phase of a period; 0 where there are not several of all."""
+    if len(values) < _FEWEST_PERIODS * period:
+        return np.zeros(len(values))
+    phase = np.arange(len(values)) % period
+    known = np.isfinite(values)
+    total = np.bincount(phase[known], values[known], period)
+    count = np.bincount(phase[known], minlength=period)
+    return (total / np.maximum(count, 1))[phase]
+
+
+def beyond_chance(covariate: Sequence[Floats], target: Sequence[Floats], lags: range) -> Floats:
+    """Returns [k] |r_k| over what chance allows, of the innovations of all series; 0 where rows are few."""
+    sums = np.zeros((4, len(lags)))
+    for u, v in zip(covariate, target, strict=True):
+        u_known, v_known = np.isfinite(u) * 1.0, np.isfinite(v) * 1.0
+        u, v = np.nan_to_num(u), np.nan_to_num(v)
+        pairs = ((u, v), (u**2, v_known), (u_known, v**2), (u_known, v_known))
+        for number, lag in enumerate(lags):
+            sums[:, number] += [one[:-lag] @ other[lag:] for one, other in pairs]
+    product, u_square, v_square, rows = sums
+    size = np.sqrt(u_square * v_square)
+    correlation = np.divide(np.abs(product), size, out=np.zeros(len(lags)), where=size > 0)
+    return np.where(rows < _FEWEST_ROWS, 0.0, correlation * np.sqrt(rows) / _CHANCE)

@@ -1,0 +1,111 @@
+"""A past covariate that leads the targets by the horizon is read without a fit, and no other is."""
+
+from datetime import date, timedelta
+
+import numpy as np
+import polars as pl
+import pytest
+
+import forecaster as fc
+from forecaster.api.requests import opened
+from forecaster.config import config_from
+from forecaster.fitting.leading import beyond_chance, innovations, leading_terms
+from forecaster.panel.calendar import Calendar
+
+ROWS = 250
+WEEK = np.array([0, 5, 8, 3, 10, 20, 15.0])
+
+
+def led(random, lag, series=1, rho=0.0, effect=10.0):
+    """Daily rows of targets that follow a covariate, and the means of the days after them."""
+    days = ROWS + lag
+    x = random.normal(size=(series, days))
+    for day in range(1, days):
+        x[:, day] = rho * x[:, day - 1] + np.sqrt(1 - rho**2) * x[:, day]
+    before = np.concatenate([np.zeros((series, lag)), x[:, :ROWS]], axis=1)
+    mean = 100 + WEEK[np.arange(days) % 7] + effect * before
+    values = mean[:, :ROWS] + random.normal(0, 3, (series, ROWS))
+    return table(values, x[:, :ROWS]), mean[:, ROWS:]
+
+
+def table(values, x):
+    series, rows = values.shape
+    return pl.DataFrame(
+        {
+            "series": np.repeat([f"s{number}" for number in range(series)], rows),
+            "date": [date(2023, 1, 2) + timedelta(day) for day in range(rows)] * series,
+            "y": values.ravel(),
+            "x": x.ravel(),
+        }
+    )
+
+
+def terms_of(frame, horizon):
+    _, panel = opened(config_from(None, horizon, {"past": ["x"]}), frame, None, None, begin=True)
+    return [*leading_terms(panel, horizon)]
+
+
+@pytest.mark.parametrize(("lag", "series", "rho"), [(3, 1, 0.0), (10, 1, 0.9), (5, 4, 0.5)])
+def test_a_covariate_that_leads_by_the_horizon_is_read(lag, series, rho):
+    frame, mean = led(np.random.default_rng(lag), lag, series, rho)
+    horizon = min(lag, 7)
+    assert [term.lag for term in terms_of(frame, horizon)] == [lag]
+    forecast = fc.predict(frame, horizon, past=["x"])
+    alone = fc.predict(frame.drop("x"), horizon)
+    missed, blind = (np.abs(one.median[..., 0] - mean[:, :horizon]).mean() for one in (forecast, alone))
+    assert missed < 2 < blind
+    assert f"x {lag} steps before" in forecast.findings[-1].text
+
+
+def test_a_lead_shorter_than_the_horizon_is_left_to_a_fit():
+    frame, _ = led(np.random.default_rng(0), 3)
+    assert terms_of(frame, 7) == []
+    assert "not read: x" in fc.predict(frame, 7, past=["x"]).findings[-1].text
+
+
+@pytest.mark.parametrize("kind", ["noise", "walk", "season"])
+def test_what_does_not_lead_is_not_read(kind):
+    for seed in range(5):
+        random = np.random.default_rng(seed)
+        values = 100 + WEEK[np.arange(ROWS) % 7] + random.normal(0, 3, (2, ROWS)).cumsum(axis=1)
+        x = random.normal(size=(2, ROWS))
+        x = {"noise": x, "walk": x.cumsum(axis=1), "season": x + WEEK[np.arange(ROWS) % 7]}[kind]
+        assert terms_of(table(values, x), 7) == []
+
+
+def test_correlations_are_those_of_residuals_of_two_regressions():
+    random = np.random.default_rng(3)
+    x = WEEK[np.arange(98) % 7] + random.normal(size=98).cumsum()
+    y = np.concatenate([np.zeros(4), x[:-4]]) + random.normal(size=98)
+    residuals = []
+    for values in (x, y):
+        flat = values - np.tile(values.reshape(-1, 7).mean(axis=0), 14)
+        rows = [[flat[t - 1], flat[t - 7], flat[t - 8], 1] for t in range(8, 98)]
+        weights = np.linalg.lstsq(np.array(rows), flat[8:], rcond=None)[0]
+        left = flat[8:] - rows @ weights
+        residuals.append(left / left.std())
+    u, v = residuals
+    assert np.abs([u, v]).max() < 5  # none is drawn in
+    daily = Calendar("1d", None, False)
+    found = beyond_chance([innovations(x, daily)], [innovations(y, daily)], range(2, 9))
+    for number, lag in enumerate(range(2, 9)):
+        pair = u[:-lag], v[lag:]
+        expected = pair[0] @ pair[1] / np.sqrt((pair[0] ** 2).sum() * (pair[1] ** 2).sum())
+        assert found[number] == pytest.approx(abs(expected) * np.sqrt(len(u) - lag) / 4)
+
+
+def test_rows_after_the_cutoff_change_nothing():
+    frame, _ = led(np.random.default_rng(4), 5)
+    cutoff = frame["date"][-20]
+    later = pl.when(pl.col("date") > cutoff).then(1e6).otherwise(pl.col("x"))
+    one, other = (
+        fc.predict(part, 5, past=["x"], cutoff=str(cutoff))
+        for part in (frame, frame.with_columns(x=later))
+    )
+    np.testing.assert_array_equal(one.quantiles, other.quantiles)
+
+
+def test_explain_names_the_lag():
+    frame, _ = led(np.random.default_rng(5), 3)
+    report = fc.explain(frame, 3, past=["x"]).effects.report
+    assert "x 3 days before, each unit: +" in report
