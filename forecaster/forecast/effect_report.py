@@ -246,7 +246,9 @@ def _of_terms(group: list[_Read], panel: Panel, factors: bool) -> TermEffect:
     for one in group[len(lines) :]:
         names, (_, met, value, deviation) = _named(one, name, panel)
         effect = _shown(value, deviation, factors)
-        kept = _certain(effect) if one.term.kind in ("around", "holiday") else met
+        of_main = one.term.kind not in ("around", "holiday")
+        of_main &= not (one.term.by_clock or one.term.at_weekends)
+        kept = met if of_main else _certain(effect)
         levels += [text for text, there in zip(names, kept, strict=True) if there]
         parts.append(effect[kept])
     return TermEffect(name, kind, levels, np.concatenate(parts), x, curve)
@@ -298,12 +300,7 @@ def _named(read: _Read, name: str, panel: Panel) -> tuple[list[str], _Read]:
         named = _LEVELS.get(term.name, _counted)
         return [named(n, count) for n in range(count)], read
     if term.kind == "category":
-        words = [*panel.schema.categories[name]]
-        if count > 2:
-            return words, read
-        return ["", _switch(name, *words)], _Read(
-            term, np.arange(2) > 0, 2 * read.value, 2 * read.deviation
-        )
+        return [*panel.schema.categories[name]], read
     if term.kind == "around":
         step = _step_of(panel)
         shifts = [shift for shift in range(-REACH, REACH + 1) if shift]
@@ -313,7 +310,12 @@ def _named(read: _Read, name: str, panel: Panel) -> tuple[list[str], _Read]:
     if term.kind == "holiday":
         return [text for one in term.names for text in _days_around(one)], read
     if term.kind == "event":
-        return [_switch(name, *map(_number, term.bounds))], read
+        words = panel.schema.categories[name] if term.words else map(_number, term.bounds)
+        event = _switch(name, *words)
+        event += ", more at weekends" * term.at_weekends
+        if term.by_clock:
+            return [f"{event}, more at {_clock(hour / count)}" for hour in range(count)], read
+        return [event], read
     return [f"{name} missing"], read
 
 

@@ -383,7 +383,7 @@ def _write_effects(folder: Path, effects: Effects) -> dict[str, Any]:
 def _load_effects(folder: Path, stored: _EffectsFile, schema: Schema) -> Effects:
     series, channels = stored.count, len(schema.target)
     for term in stored.terms:
-        names = schema.code_columns if term.kind == "category" else schema.columns
+        names = schema.code_columns if term.words else schema.columns
         sizes = (term.words, len(term.knots), len(term.names))
         small = all(0 <= size <= _MOST_TERM for size in sizes)
         of_column = 0 <= term.place < len(names) and small and term.spread > 0

@@ -3,7 +3,7 @@
 A term is a group of columns that share a variance, so that one without evidence vanishes as a whole.
 
     number     as it is, and bent at three quantiles; by time of day where steps are finer than a day
-    event      of two values; and, as a term of its own, up to three steps before and after
+    event      of two values; and, as terms of their own, by hour, at weekends, up to three steps around it
     category   a column per word
     holiday    a column per name and day, from three before to three after
     calendar   time of day, weekday, day of the month from both ends, year: by the name of the term
@@ -35,7 +35,8 @@ _WAVES = 4  # harmonics of the year, of which a season has some
 _WEEKS = 16  # harmonics of the year in all: down to three weeks
 _CLOCK_WAVES = 2  # harmonics of the day that the effect of a number follows
 _SLOTS = 96  # of a day at most: quarter hours
-_FEWEST_EVENTS = 3
+_FEWEST_EVENTS, _FEWEST_WEEKENDS = 3, 8  # days of which show what an event does there
+_SATURDAY = 5  # days after Monday
 _LAST_DAYS = 4  # business days of a month
 _LAST_OF_MONTH = "business days to its end"
 _MOST_WORDS = 100
@@ -60,12 +61,15 @@ class Term:
     bounds: tuple[float, float] = (0.0, 0.0)
     """Of a number or an event; those farther out are drawn in."""
     mean: float = 0.0
+    """Of a number; of an event the value that it mostly has."""
     spread: float = 1.0
     knots: tuple[float, ...] = ()
     by_clock: bool = False
     """Whether the effect follows the time of day."""
+    at_weekends: bool = False
+    """Whether an event counts at weekends alone: a holiday on a Sunday changes little."""
     words: int = 0
-    """Of a category."""
+    """Of a category; 2 of an event that is one."""
     country: str = ""
     """Of holidays."""
     names: tuple[str, ...] = ()
@@ -85,6 +89,8 @@ class Term:
             return len(self.names) * (2 * REACH + 1)
         if self.kind == "category":
             return self.words
+        if self.kind == "event" and self.by_clock:
+            return hours_of(calendar)
         return max(1, len(self.knots)) * (1 + 2 * _CLOCK_WAVES * self.by_clock)
 
     @property
@@ -121,7 +127,7 @@ class Term:
 
     def name_in(self, panel: Panel) -> str:
         """Returns the name of the column in a panel."""
-        names = panel.schema.code_columns if self.kind == "category" else panel.schema.columns
+        names = panel.schema.code_columns if self.words else panel.schema.columns
         return names[self.place]
 
     def columns(self, panel: Panel, rows: slice, clock: Dates) -> Floats:
@@ -132,10 +138,15 @@ class Term:
             return self._of_dates(clock)
         if self.kind == "holiday":
             return clock.holidays(self.country, self.names)
-        values = shifted(panel.values[rows, self.place], self.lag)
+        if self.words:
+            values = _numbers(panel.codes[rows, self.place])
+        else:
+            values = shifted(panel.values[rows, self.place], self.lag)
         if self.kind == "missing":
             return np.isnan(values)[:, None].astype(np.float64)
         number = self._believed(values)
+        if self.at_weekends:
+            number = np.where(clock.weekday >= _SATURDAY, number, self.mean)
         if self.kind == "around":
             return _around((number - self.mean) / self.spread)
         if self.kind == "bent":
@@ -146,6 +157,9 @@ class Term:
         found = np.nan_to_num((np.stack(parts, axis=1) - centers) / self.spread)
         if not self.by_clock:
             return found
+        if self.kind == "event":
+            hours = hours_of(clock.calendar)
+            return found * _one_hot(clock.slot * hours // clock.slots, hours)
         waves = _waves(clock.time_of_day, _CLOCK_WAVES)
         return np.concatenate([found, *(found * wave[:, None] for wave in waves.T)], axis=1)
 
@@ -169,12 +183,7 @@ def covariate_terms(panel: Panel) -> Iterator[Term]:
             continue
         distinct = _few_distinct(seen)
         if distinct is not None:
-            low, high = distinct
-            event = Term(name, "event", name, place, (low, high), low, high - low)
-            yield event
-            runs = np.diff(np.nan_to_num(values, nan=low) == high).sum() / 2
-            if panel.regular and runs >= _FEWEST_EVENTS and np.mean(seen == high) < 0.5:
-                yield replace(event, name=f"days around {name}", kind="around")
+            yield from _events(Term(name, "event", name, place, distinct), panel, values)
         else:
             number = replace(number_term(name, place, seen), by_clock=by_clock)
             knots = tuple(np.unique(np.quantile(seen.clip(*number.bounds), _KNOTS)).tolist())
@@ -187,9 +196,43 @@ def covariate_terms(panel: Panel) -> Iterator[Term]:
             place, names = schema.columns.index(name), Dates(calendar, panel.time).names_of(country)
             yield Term(f"{name} by name", "holiday", name, place, country=country, names=names)
     for name in schema.known_category:
-        words = len(schema.categories[name])
-        if 1 < words <= _MOST_WORDS:
-            yield Term(name, "category", name, schema.code_columns.index(name), words=words)
+        words, place = len(schema.categories[name]), schema.code_columns.index(name)
+        if words == 2:
+            event = Term(name, "event", name, place, (0.0, 1.0), words=words)
+            yield from _events(event, panel, _numbers(panel.codes[:, place]))
+        elif 2 < words <= _MOST_WORDS:
+            yield Term(name, "category", name, place, words=words)
+
+
+def _numbers(codes: Codes) -> Floats:
+    """[n] 0 of the first word of a category, 1 of the second; NaN where there is none."""
+    return np.where(codes > 0, codes - 1.0, np.nan)
+
+
+def _events(event: Term, panel: Panel, values: Floats) -> Iterator[Term]:
+    """Yields the term of an event, and of what it may do beside its mean effect, if it was seen often enough."""
+    low, high = event.bounds
+    usual = high if np.sum(values == high) > np.sum(values == low) else low
+    event = replace(event, mean=usual, spread=high - low)
+    yield event
+    happens = np.isin(values, event.bounds) & (values != usual)
+    calendar, runs = panel.calendar, np.diff(happens).sum() / 2
+    if runs < _FEWEST_EVENTS:
+        return
+    if panel.regular:
+        yield replace(event, name=f"days around {event.name}", kind="around")
+    if calendar.integer or calendar.step > DAY:
+        return
+    finer = calendar.step < DAY
+    if finer:
+        yield replace(event, name=f"{event.name} by hour", by_clock=True)
+    dates = Dates(calendar, panel.time[happens])
+    weekends = np.unique(dates.day[dates.weekday >= _SATURDAY])
+    if _FEWEST_WEEKENDS <= len(weekends) < len(np.unique(dates.day)):
+        yield replace(event, name=f"{event.name} at weekends", at_weekends=True)
+        if finer:
+            name = f"{event.name} at weekends by hour"
+            yield replace(event, name=name, by_clock=True, at_weekends=True)
 
 
 def number_term(name: str, place: int, seen: Floats) -> Term:
@@ -334,15 +377,20 @@ def _waves(turn: Floats, count: int, first: int = 1) -> Floats:
     return np.concatenate([np.sin(angle), np.cos(angle)], axis=1)
 
 
+def hours_of(calendar: Calendar) -> int:
+    """Returns the parts of a day, 24 at most, whose effects may differ."""
+    return min(24, max(1, round(DAY / calendar.step)))
+
+
 def _hour_of_week(clock: Dates) -> tuple[Ints, int]:
-    hours = min(clock.slots, 24)
+    hours = hours_of(clock.calendar)
     hour = clock.slot * hours // clock.slots
     return clock.weekday * hours + hour, 7 * hours
 
 
 def _business_days_left(clock: Dates) -> tuple[Ints, int]:
     left = np.busday_count(clock.day.astype("M8[D]"), clock.next.astype("M8[D]"))
-    return np.where((clock.weekday < 5) & (left <= _LAST_DAYS), left - 1, -1), _LAST_DAYS
+    return np.where((clock.weekday < _SATURDAY) & (left <= _LAST_DAYS), left - 1, -1), _LAST_DAYS
 
 
 def _working_days(clock: Dates) -> Floats:
@@ -354,7 +402,7 @@ _CODES: dict[str, Callable[[Dates], tuple[Ints, int]]] = {
     "time of day": lambda clock: (clock.slot, clock.slots),
     "weekday": lambda clock: (clock.weekday, 7),
     "time of day at weekends": lambda clock: (
-        np.where(clock.weekday >= 5, clock.slot, -1),
+        np.where(clock.weekday >= _SATURDAY, clock.slot, -1),
         clock.slots,
     ),
     "hour of the week": _hour_of_week,

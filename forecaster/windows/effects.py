@@ -24,6 +24,8 @@ from forecaster.windows.effect_columns import Dates, Term, readings
 
 LARGEST = 20.0
 """A logarithm of a factor."""
+_CLOSED = -2.3
+"""A logarithm of a factor: a tenth."""
 _MOST_DETERMINED = 0.8
 _TINY = 1e-6
 _MOST_CELLS = 1 << 20  # of series of the same dates at a time
@@ -214,9 +216,13 @@ class Effects:
         return replace(panel, values=values)
 
     def _left(self, values: Floats, effect: Floats) -> Floats:
-        """Returns what an effect [..., C] leaves of values, as at the top of this file."""
-        factor = np.exp(-np.where(self.multiplies, effect, 0.0))
-        return values * factor - np.where(self.multiplies, 0.0, effect)
+        """Returns what an effect [..., C] leaves of values, as at the top of this file; NaN of closed days.
+
+        Where a factor leaves next to nothing, no value shows what there would have been.
+        """
+        logarithm = np.where(self.multiplies, effect, 0.0)
+        left = values * np.exp(-logarithm) - np.where(self.multiplies, 0.0, effect)
+        return np.where(logarithm < _CLOSED, np.nan, left)
 
     def of_remainder(self, calendar: Calendar) -> Effects | None:
         """Returns those of the calendar alone, for a panel that covariates were taken out of; None = none."""

@@ -136,9 +136,41 @@ def test_what_if_moves_the_forecast_by_the_effect_alone():
     past, future = halves(table(values[None], promo=promo))
     future = future.with_columns(promo=pl.lit(0.0))
     found = fc.what_if(past, HORIZON, future, {"promo": 1.0}, known=["promo"])
-    base, changed = found.base.quantiles, found.changed.quantiles
-    np.testing.assert_allclose(changed / base, (changed / base)[0, 0, 0, 0], rtol=1e-6)
-    assert (changed / base)[0, 0, 0, 0] == pytest.approx(1.5, abs=0.03)
+    ratio = (found.changed.quantiles / found.base.quantiles)[0, :, 0]
+    is_weekend = np.arange(len(mean))[-HORIZON:] % 7 >= 5
+    for days in (is_weekend, ~is_weekend):  # a promotion may do more at weekends
+        np.testing.assert_allclose(ratio[days], ratio[days][0, 0], rtol=1e-6)
+    np.testing.assert_allclose(ratio, 1.5, atol=0.04)
+
+
+def test_what_an_event_does_by_hour_and_at_weekends_is_found():
+    random = np.random.default_rng(8)
+    hour = np.arange(24 * 300)
+    clock, weekday = hour % 24, hour // 24 % 7
+    event = np.repeat(random.random(300) < 0.15, 24)
+    event[-24 * 4 :] = True  # Wednesday to Saturday
+    work, rest = (height * np.exp(-(((clock - 13) / 5) ** 2)) for height in (60, 25))
+    mean = 100 + np.where((weekday >= 5) | event, rest, work)
+    frame = pl.DataFrame({"time": hour, "y": mean + random.normal(0, 4, len(hour)), "e": event * 1})
+    frame = frame.with_columns(pl.datetime(2023, 1, 2) + pl.duration(hours="time"))
+    past = frame.with_columns(y=pl.when(pl.int_range(pl.len()) < len(hour) - 96).then("y"))
+    median = fc.predict(past, 96, known=["e"]).median[0, :, 0]
+    missed = np.abs(median - mean[-96:]).reshape(4, 24).mean(axis=1)
+    assert (missed < 3).all()  # 11 on workdays with an effect that is the same at all hours
+
+
+@pytest.mark.parametrize("series", [1, 5])
+def test_days_that_were_closed_say_nothing_of_the_others(series):
+    random = np.random.default_rng(9)
+    day = np.arange(120 + HORIZON)
+    is_open = (random.random(len(day)) > 0.03) & (day % 7 != 6)
+    level = random.uniform(3000, 8000, (series, 1))
+    mean = level * np.exp(random.normal(0, 0.1, (series, 7)))[:, day % 7] * is_open
+    sales = (mean * np.exp(random.normal(0, 0.08, mean.shape))).round()
+    median = forecast_of(table(sales, open=is_open * 1.0), ["open"]).median[..., 0]
+    missed = np.abs(median - mean[:, -HORIZON:]) / level
+    assert missed[:, is_open[-HORIZON:]].mean() < 0.035
+    assert missed[:, ~is_open[-HORIZON:]].mean() < 0.01
 
 
 def test_a_saved_model_keeps_its_effects(tmp_path):
