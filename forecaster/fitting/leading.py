@@ -7,7 +7,7 @@
     r_k = Σ u_{t−k} v_t / √(Σ u² Σ v²)              beyond chance: |r_k| > 4 / √n
 
 Two series that each go on as they were, or have the same season, are alike at many lags; their innovations are not.
-Shorter leads end within the horizon: a fit reads them.
+Shorter leads end within the horizon: `arx` and the network of a fit read them.
 
 Source: Box and Jenkins, "Time series analysis: forecasting and control" (1970), on the identification of transfer
 functions.

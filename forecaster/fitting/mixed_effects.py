@@ -102,15 +102,13 @@ class _Learned:
 
 
 @torch_threads(1)
-def learn_effects(panel: Panel, horizon: int | None = None) -> Effects | None:
+def learn_effects(panel: Panel, horizon: int) -> Effects | None:
     """Returns the effects of the known covariates of a panel and of the calendar on its targets, by all its rows.
 
     All are in one regression, so that a promotion on Saturdays is no Saturday. None where nothing has an effect.
-    `horizon`: past covariates that lead the targets by it are known, too; None = another part reads them.
+    Past covariates that lead the targets by the horizon are known, too.
     """
-    declared = tuple(covariate_terms(panel))
-    if horizon is not None:
-        declared += tuple(leading_terms(panel, horizon))
+    declared = (*covariate_terms(panel), *leading_terms(panel, horizon))
     terms = (*declared, *_calendar_terms(panel, declared))
     if not terms or (panel.last_observed < 0).all():
         return None

@@ -144,7 +144,7 @@ def test_rare_demand_has_next_to_no_calendar(seed):
     rng = np.random.default_rng(seed)
     orders = (rng.random((1, 730)) < 0.05) * (1.0 + rng.poisson(3, (1, 730)))
     panel = panel_of(table(orders, days(730)))
-    effects = learn_effects(panel)
+    effects = learn_effects(panel, 14)
     assert effects is None or effects.of_calendar(panel).std() < 0.7
 
 
@@ -166,7 +166,7 @@ def test_a_holiday_has_an_effect_of_its_own_and_of_the_days_around_it():
 
 
 def effects_of(frame):
-    return learn_effects(panel_of(frame))
+    return learn_effects(panel_of(frame), 14)
 
 
 def panel_of(frame):
@@ -182,7 +182,7 @@ def test_effects_of_dates_are_the_columns_of_terms_times_coefficients():
         for number, one in enumerate(values)
     )
     panel = panel_of(frame)
-    effects = learn_effects(panel)
+    effects = learn_effects(panel, 14)
     effect = effects.of_calendar(panel)
     assert [series for series, _, _ in alike(panel)] == [slice(0, 2), slice(2, 3)]
     for series, rows, clock in alike(panel):

@@ -26,7 +26,7 @@ def report_of(frame, known=(), only=0, of=None, **data):
     """The effects of a table, on one of its series or on that of another table."""
     config = config_from(None, 7, {"known": [*known]} | data)
     _, panel = opened(config, frame, None, None, begin=True)
-    effects = learn_effects(panel)
+    effects = learn_effects(panel, 14)
     if of is not None:
         _, panel = opened(config, of, None, None, begin=True)
     return effect_report(effects, panel.between(only, only + 1), 0)

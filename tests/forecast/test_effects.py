@@ -45,7 +45,7 @@ def forecast_of(frame, known, how="no fit"):
 def effects_of(frame, known):
     """The effects that are learned from a whole table."""
     _, panel = opened(config_from(None, HORIZON, {"known": known}), frame, None, None, begin=True)
-    return learn_effects(panel)
+    return learn_effects(panel, HORIZON)
 
 
 def promoted(random, share=0.05, factor=3.0, days=428):
@@ -233,7 +233,7 @@ def test_what_is_put_back_is_what_was_taken_out():
     values = np.stack([mean, 2 * mean]) + random.normal(0, 5, (2, len(mean)))
     frame = table(values, promo=promo)
     _, panel = opened(config_from(None, HORIZON, {"known": ["promo"]}), frame, None, None, begin=True)
-    effects = learn_effects(panel)
+    effects = learn_effects(panel, HORIZON)
     effect = effects.of(panel)
     left = effects.removed(panel, effect).values[:, :1]
     back = left * np.exp(effect) if effects.multiplies[0] else left + effect
