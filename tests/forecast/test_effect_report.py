@@ -113,9 +113,10 @@ def test_two_words_are_compared_and_more_are_counted_from_their_mean():
     ad, sky = random.choice(["none", "tv"], DAYS), random.choice(["rain", "snow", "sun"], DAYS)
     values = 100 + 20 * (ad == "tv") + 9 * (sky == "sun") + random.normal(0, 1, DAYS)
     found = report_of(days(values, ad=ad, sky=sky), ["ad", "sky"])
-    (name,) = levels(found, "ad")
+    (name, (effect, *_)), *around = levels(found, "ad").items()
     assert name == "ad tv instead of none"
-    np.testing.assert_allclose(levels(found, "ad")[name][0], 20, atol=0.5)
+    np.testing.assert_allclose(effect, 20, atol=0.5)
+    assert all(abs(chance) < 1 for _, (chance, *_) in around)
     words = levels(found, "sky")
     np.testing.assert_allclose(words["sun"][0] - words["rain"][0], 9, atol=0.5)
     np.testing.assert_allclose(sum(effect for effect, *_ in words.values()), 0, atol=1e-9)
