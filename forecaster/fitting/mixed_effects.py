@@ -154,7 +154,8 @@ class _Coefficients:
         season = self.panel.calendar.season_length
         learned = _learned(cells, self.group, season)
         if len(units) == 1:
-            changing = np.array([term.kind != "calendar" for term in self.terms])
+            kept = [term.kind == "calendar" or term.is_detail for term in self.terms]
+            changing = ~np.array(kept)
             learned = _of_last_rows(cells[0], self.group, learned, season, changing)
         self.shown |= learned.shown
         found = learned.solution

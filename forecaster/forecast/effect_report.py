@@ -246,9 +246,7 @@ def _of_terms(group: list[_Read], panel: Panel, factors: bool) -> TermEffect:
     for one in group[len(lines) :]:
         names, (_, met, value, deviation) = _named(one, name, panel)
         effect = _shown(value, deviation, factors)
-        of_main = one.term.kind not in ("around", "holiday")
-        of_main &= not (one.term.by_clock or one.term.at_weekends)
-        kept = met if of_main else _certain(effect)
+        kept = _certain(effect) if one.term.is_detail else met
         levels += [text for text, there in zip(names, kept, strict=True) if there]
         parts.append(effect[kept])
     return TermEffect(name, kind, levels, np.concatenate(parts), x, curve)

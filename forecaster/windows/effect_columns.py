@@ -94,6 +94,12 @@ class Term:
         return max(1, len(self.knots)) * (1 + 2 * _CLOCK_WAVES * self.by_clock)
 
     @property
+    def is_detail(self) -> bool:
+        """Whether it says by how much an event does more at some hour or on some day than in the mean."""
+        of_event = self.kind == "event" and (self.by_clock or self.at_weekends)
+        return of_event or self.kind in ("around", "holiday")
+
+    @property
     def counted_from_mean(self) -> bool:
         """Whether people read effects less their mean: of words, and where each date has one of the columns."""
         calendar = self.kind == "calendar" and self.name in _CODES
