@@ -26,6 +26,7 @@ _MEMORY = 100  # steps, or ten seasons: the mean age of what counts
 _LATE = 16  # steps, or two seasons
 _CHANCE = math.log(1e-4)
 _TINY = 1e-6
+_WHOLE = 1e-3  # of a unit, off a whole multiple
 
 
 def chance_of_zero(
@@ -76,6 +77,17 @@ def open_steps(
             phase = torch.arange(-steps, 0, device=history.device) % period
             seen = seen * ~phases[:, phase]
     return seen, closed
+
+
+def unit_of_demand(
+    history: Float[Tensor, "B T C"], observed: Bool[Tensor, "B T C"]
+) -> Float[Tensor, "B 1 C"]:
+    """Returns the least demand, where every other is a whole multiple of it; else 0."""
+    positive = observed & (history > 0)
+    least = torch.where(positive, history, torch.inf).amin(dim=1, keepdim=True)
+    multiple = torch.where(positive, history, 0.0) / least
+    apart = (multiple - multiple.round()).abs().amax(dim=1, keepdim=True)
+    return torch.where(least.isfinite() & (apart < _WHOLE), least, 0.0)
 
 
 def _shrunk(

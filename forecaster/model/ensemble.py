@@ -18,15 +18,17 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from forecaster.config import Expert, TargetConfig
-from forecaster.model.demand import chance_of_zero
+from forecaster.model.demand import chance_of_zero, unit_of_demand
 from forecaster.model.network import Network
 from forecaster.model.sampling import Prediction, prediction_from_paths
 from forecaster.model.scaling import Scale
 from forecaster.model.shortcuts import may_hold
-from forecaster.model.tails import GRID, at_levels, least_mean, mean_of, with_mean
+from forecaster.model.tails import GRID, at_levels, mean_of, stretched_mean, with_mean
 from forecaster.windows.batch import Inputs
 
 _TINY = 1e-30  # data units
+_STRETCH = 0.5  # of an upper tail, before the quantiles of demand give way to its mean
+_UP = 0.4  # of a unit of demand: from .6 of one on it is rounded up
 
 
 class Ensemble(nn.Module):
@@ -229,6 +231,9 @@ class Ensemble(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Returns quantiles and mean, of channels of intermittent demand with their zeros.
 
+        Above their chance of 0 quantiles are a unit of demand or more, as far as the mean needs it: else a long
+        tail has to hold it. Where a history has whole multiples of a unit alone, so have quantiles.
+
         `few`: [B, 1, C] where the history does not show how often these are.
         """
         experts = self.networks[0].experts
@@ -240,8 +245,12 @@ class Ensemble(nn.Module):
         demand = torch.where(level < zero[..., None], 0.0, quantiles.clamp(min=0.0))
         expected = torch.where(zero == 1, 0.0, mean.clamp(min=0.0))
         # Weights are for medians, and bands of one shape: quantiles of skewed demand were up to 14 % too large.
-        least = least_mean(demand, self.levels, self.tail_factor or 1.0)
+        least = stretched_mean(demand, self.levels, self.tail_factor or 1.0, -_STRETCH)
         demand = demand * (expected / least.clamp(min=_TINY)).clamp(max=1.0)[..., None]
+        unit = unit_of_demand(inputs.history, inputs.history_observed)[..., None]
+        sold = torch.where(level < zero[..., None], 0.0, demand.maximum(unit))
+        demand = self._lifted(demand, sold, expected)
+        demand = torch.where(unit > 0, (demand / unit + _UP).floor() * unit, demand)
         if may_hold(few):
             positive = quantiles.clamp(min=0.0)
             expected = torch.where(few, self._mean(positive), expected)
@@ -252,6 +261,17 @@ class Ensemble(nn.Module):
             demand = torch.where(few[..., None], positive, demand)
         own = self._mean(quantiles)
         return torch.where(counts[..., None], demand, quantiles), torch.where(counts, expected, own)
+
+    def _lifted(
+        self, demand: Float[Tensor, "*B Q"], sold: Float[Tensor, "*B Q"], mean: Float[Tensor, "*B"]
+    ) -> Float[Tensor, "*B Q"]:
+        """Returns quantiles nearer to larger ones, as far as the mean is beyond half as long a tail again."""
+        least, most = (
+            stretched_mean(part, self.levels, self.tail_factor or 1.0, _STRETCH)
+            for part in (demand, sold)
+        )
+        share = ((mean - least) / (most - least).clamp(min=_TINY)).clamp(0.0, 1.0)
+        return demand.lerp(sold, share[..., None].to(demand.dtype))
 
     def _limits(self, channel: Int[Tensor, "*B C"], like: Tensor) -> tuple[Tensor, Tensor]:
         """The least and the largest value of channels: bounds of the target, 0 of intermittent demand."""

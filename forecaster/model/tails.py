@@ -105,12 +105,12 @@ def with_mean(
     return torch.minimum(values, upper)[..., count:]
 
 
-def least_mean(
-    quantiles: Float[Tensor, "*B K"], fitted: Sequence[float], factor: float = 1.0
+def stretched_mean(
+    quantiles: Float[Tensor, "*B K"], fitted: Sequence[float], factor: float, stretch: float
 ) -> Float[Tensor, "*B"]:
-    """Returns the mean that quantiles of at least 0 have with half of their upper tail."""
+    """Returns the mean of quantiles of at least 0 whose upper tail is longer, by a share of it, or shorter."""
     values = at_levels(quantiles, fitted, GRID, factor).clamp(min=0.0)
-    return (values - _beyond_outermost(quantiles, values) / 2).mean(dim=-1)
+    return (values + stretch * _beyond_outermost(quantiles, values)).mean(dim=-1)
 
 
 def _beyond_outermost(quantiles: Float[Tensor, "*B K"], values: Float[Tensor, "*B N"]) -> Tensor:

@@ -125,7 +125,7 @@ def test_a_lull_of_a_month_is_followed_and_left():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["gamma with zeros", "negative binomial"])
+@pytest.mark.parametrize("kind", ["gamma with zeros", "negative binomial", "Poisson of .3"])
 def test_totals_of_counts_hold_what_came(kind):
     """Of one, ten and forty series over fourteen days; the median of the largest is the expected total."""
     held: dict[int, list[bool]] = {1: [], 10: [], 40: []}
@@ -141,10 +141,8 @@ def test_totals_of_counts_hold_what_came(kind):
             of_size += [*((low <= came) & (came <= high))]
         ratios.append(np.median(sums) / values.mean() / (40 * 14))
     assert np.mean(ratios) == pytest.approx(1, abs=0.04)
-    # Of eight totals of all one or two more or less is chance; wider than needed is safe. Bursts of a negative
-    # binomial have a longer tail than the mean of demand tells.
-    least = 0.68 if kind == "gamma with zeros" else 0.62
-    assert least <= np.mean(held[1]) <= 0.88 and least <= np.mean(held[10]) <= 0.92
+    # Of eight totals of all one or two more or less is chance; wider than needed is safe.
+    assert 0.68 <= np.mean(held[1]) <= 0.90 and 0.68 <= np.mean(held[10]) <= 0.95
     assert np.mean(held[40]) >= 0.72
 
 
