@@ -234,13 +234,16 @@ def unchecked_shapes() -> None:
     jaxtyping.config.update("jaxtyping_disable", True)
 
 
+# Files of the longest proofs come first: at the end one would run while all other processes wait.
+LONGEST = ("test_wheel.py", "test_memory.py", "test_transfer.py", "test_real_data.py")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks each test as a contract with users or as internal (`pytest -m contract`)."""
     for item in items:
         path = item.path.relative_to(TESTS).as_posix()
         item.add_marker("contract" if path.startswith(CONTRACT) else "internal")
-    # The longest proof first: at the end it would run while all other processes wait.
-    items.sort(key=lambda item: item.path.name != "test_wheel.py")
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 @pytest.fixture(scope="session")

@@ -18,8 +18,9 @@ pytestmark = [
 ]
 
 
+@pytest.mark.usefixtures("short_fits")
 def test_a_wide_table_of_seven_channels_beats_seasonal_naive() -> None:
-    table = pl.read_csv(DATA / "ETTh1.csv").head(1_500)
+    table = pl.read_csv(DATA / "ETTh1.csv").head(1_000)
     model = fc.fit(table, horizon=24, config=BRIEF, quiet=True)
     forecast = model.predict(table)
     assert forecast.rows.height == 7 * 24 and set(forecast.status) == {"ok"}
@@ -27,16 +28,18 @@ def test_a_wide_table_of_seven_channels_beats_seasonal_naive() -> None:
     assert backtest.scored == 8 * 7 * 24 and backtest.scores["forecaster"]["skill"] > 0.1
 
 
+@pytest.mark.usefixtures("short_fits")
 def test_known_temperature_and_holidays_beat_seasonal_naive_on_half_hours() -> None:
-    path = DATA / "vic_electricity.csv"
+    table = pl.read_csv(DATA / "vic_electricity.csv").tail(5_000)
     known = ["Temperature", "Holiday"]
-    model = fc.fit(path, horizon=48, target="Demand", known=known, config=BRIEF, quiet=True)
+    model = fc.fit(table, horizon=48, target="Demand", known=known, config=BRIEF, quiet=True)
     assert model.artifact.schema.freq == "30min" and model.artifact.schema.time_zone == "UTC"
-    assert model.predict(path, cutoff="2014-12-28 12:30").rows.height == 48
-    backtest = model.backtest(path, windows=14, quiet=True)
+    assert model.predict(table, cutoff="2014-12-28 12:30").rows.height == 48
+    backtest = model.backtest(table, windows=14, quiet=True)
     assert backtest.scored == 14 * 48 and backtest.scores["forecaster"]["skill"] > 0.25
 
 
+@pytest.mark.usefixtures("short_fits")
 def test_series_with_gaps_and_other_ends_take_covariates_from_a_second_file() -> None:
     files = {"data": DATA / "multi_series.csv", "covariates": DATA / "multi_series_exog.csv"}
     model = fc.fit(horizon=14, config=BRIEF, quiet=True, **files)

@@ -171,5 +171,6 @@ def test_a_series_that_never_changes_is_not_broken_and_one_that_begins_to_is(val
     flat = pl.DataFrame({"date": days, "y": [value] * 228})
     start = fc.fit(flat.head(200), horizon=7, config=tiny.TINY, quiet=True)
     assert not start.monitor(flat, quiet=True).broken
-    later = (pl.int_range(pl.len()) - 199).clip(lower_bound=0)
-    assert start.monitor(flat.with_columns(pl.col("y") + later), quiet=True).broken
+    # Each week higher than the ones before show.
+    later = [0.0] * 200 + [4.0 ** (1 + day // 7) for day in range(28)]
+    assert start.monitor(flat.with_columns(pl.col("y") + pl.Series(later)), quiet=True).broken

@@ -29,14 +29,15 @@ from forecaster.fitting.fit import fit_panel, resolve
 BIN = Path(sys.executable).parent
 DATA = Path(__file__).parents[2] / "data"
 TINY = """
-model: {width: 8, heads: 2, encoder_layers: 1, dropout: 0.0, experts: [naive, linear]}
+model: {width: 8, heads: 2, encoder_layers: 1, dropout: 0.0, experts: []}
 fit: {steps: 12, batch_size: 32, learning_rate: 0.001}
 tracking: {enabled: false}
 """
 TABLE = ["shop.csv", "prices.csv"]
 SETTINGS = ["--horizon", "7", "--config", "tiny.yaml"]
 FIT = ["shop.csv", "--future", "prices.csv", *SETTINGS]
-FIT_DEMO = [DATA / "demo.csv", "--future", DATA / "demo_future.csv", *SETTINGS]
+EXPERTS = ["--set", "model.experts=[naive,linear]"]
+FIT_DEMO = [DATA / "demo.csv", "--future", DATA / "demo_future.csv", *SETTINGS, *EXPERTS]
 TORCHRUN = dict(RANK="3", WORLD_SIZE="4", LOCAL_RANK="1", MASTER_ADDR="h", MASTER_PORT="1")
 
 
@@ -312,7 +313,7 @@ def stop(self, trainer, learner, batch, batch_index):
         os.killpg(0, signal.SIGKILL)
 
 def fit(out):
-    model = {"width": 8, "heads": 2, "encoder_layers": 1, "dropout": 0.3, "experts": ["naive", "linear"]}
+    model = {"width": 8, "heads": 2, "encoder_layers": 1, "dropout": 0.3, "experts": []}
     fit = {"steps": 40, "batch_size": 32}
     config = {"model": model, "fit": fit, "tracking": {"enabled": False}}
     fc.fit(sys.argv[2], 7, config=config, future=sys.argv[3], out=out, devices=2, checkpoint_every=1)
@@ -352,7 +353,7 @@ def test_ranks_of_torchrun_resume_alike_or_are_refused_alike(started):
 
     def run(out, *more):
         ranks = ["--nproc-per-node", 2, "--master-port", free_port(), "-m", "forecaster"]
-        long = ["--set", "fit.steps=150", "--checkpoint-every", 10]
+        long = ["--set", "fit.steps=100", "--checkpoint-every", 10]
         return started(BIN / "torchrun", *ranks, "fit", *FIT, *long, "--out", out, *more)
 
     code, out, err = left(run("whole"))

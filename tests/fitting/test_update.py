@@ -222,6 +222,7 @@ def test_a_failure_in_the_middle_leaves_model_and_folder_as_they_were(tmp_path, 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("short_fits")
 def test_a_killed_update_changes_nothing(tmp_path):
     fc.fit(shop(100), horizon=7, config=tiny.ONE, quiet=True).save(tmp_path / "model")
     shop().write_csv(tmp_path / "shop.csv")

@@ -296,23 +296,26 @@ def _wql(found: fc.Forecast, truth: pl.DataFrame) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("short_fits")
 def test_each_store_of_the_demo_begins_a_third_better_than_a_flat_line(monkeypatch):
     table = pl.read_csv(DEMO, try_parse_dates=True)
     cut = table["date"].max() - timedelta(days=28)
     # Networks forecast no series without history: one step of training is enough.
     config = tiny.config_with(experts=["naive"], width=4) | {"fit": {"steps": 1}}
     names = table["store"].unique().sort().to_list()
+    pairs = list(zip(names[::2], names[1::2], strict=True))
     scores = {True: [], False: []}
     for profiled in scores:
         if not profiled:
             monkeypatch.setattr(levels, "_learn_profile", lambda *given: None)
             monkeypatch.setattr(fit, "learn_effects", lambda panel: None)
-        for name in names:
-            rest = table.filter((pl.col("store") != name) & (pl.col("date") <= cut))
+        for pair in pairs:
+            rest = table.filter(~pl.col("store").is_in(pair) & (pl.col("date") <= cut))
             model = fc.fit(rest, horizon=28, known=["price", "promo"], config=config, quiet=True)
-            ahead = table.filter((pl.col("store") == name) & (pl.col("date") > cut))
-            found = model.predict(rest, future=ahead.drop("sales"), only=name)
-            assert found.status == ("cold",)
-            scores[profiled].append(_wql(found, ahead))
+            for name in pair:
+                ahead = table.filter((pl.col("store") == name) & (pl.col("date") > cut))
+                found = model.predict(rest, future=ahead.drop("sales"), only=name)
+                assert found.status == ("cold",)
+                scores[profiled].append(_wql(found, ahead))
     ratio = np.divide(scores[True], scores[False])
     assert np.exp(np.log(ratio).mean()) < 0.7 and (ratio > 1).sum() <= 2, ratio

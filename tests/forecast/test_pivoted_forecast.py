@@ -111,7 +111,9 @@ def test_a_backtest_and_anomalies_are_keyed_as_the_table_is():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*AnyType")
-def test_a_served_model_takes_the_long_table_and_onnx_the_channels(tmp_path, unchecked_shapes):
+def test_a_served_model_takes_the_long_table_and_onnx_the_channels(
+    tmp_path, unchecked_shapes, short_fits
+):
     from forecaster.runs.served import ServedForecaster
 
     table, prices = _with_ids(tiny.shop()), _with_ids(tiny.prices())

@@ -153,6 +153,7 @@ def test_a_table_in_memory_is_known_by_its_fingerprint(place, stops, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("short_fits")
 def test_a_warm_start_is_recorded_and_has_to_be_the_same(place, stops):
     tiny.model().save("old")
     stops.append(4)
