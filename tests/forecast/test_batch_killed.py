@@ -23,7 +23,7 @@ N_SERIES, N_ROWS = 5000, 12
 def store(tmp_path_factory):
     """A folder with a model and a store."""
     folder = tmp_path_factory.mktemp("store")
-    tiny.plain_model().save(folder / "model")
+    tiny.network_model().save(folder / "model")
     number = np.repeat(np.arange(N_SERIES), N_ROWS)
     frame = pl.DataFrame(
         {

@@ -170,6 +170,7 @@ def test_onnxruntime_equals_torch_for_every_kind_of_network(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("short_fits")
 def test_the_summary_names_the_inputs_and_the_metadata_describe_them(tmp_path, capfd):
     options = {"horizon": tiny.HORIZON, "known": "price", "config": tiny.ONE, "quiet": True}
     model = fc.fit(tiny.shop(), **options)

@@ -22,7 +22,7 @@ from forecaster.panel.store import open_store, writing
 ROOT = Path(__file__).parents[2]
 MIB = 2**20
 HOUR = 3_600_000_000
-ROWS, COLUMNS, SERIES = 5000, 8, 100
+ROWS, COLUMNS, SERIES = 20_000, 8, 25
 """Of a series, and of a block of series."""
 
 # RLIMIT_DATA bounds what a process allocates; maps of files that are only read do not count.
