@@ -24,8 +24,8 @@ from forecaster.windows.effect_columns import Dates, Term, readings
 
 LARGEST = 20.0
 """A logarithm of a factor."""
-_CLOSED = -2.3
-"""A logarithm of a factor: a tenth."""
+_CLOSED, _SHUT = -2.3, -4.6
+"""Logarithms of factors: a tenth, a hundredth."""
 _MOST_DETERMINED = 0.8
 _TINY = 1e-6
 _MOST_CELLS = 1 << 20  # of series of the same dates at a time
@@ -163,8 +163,10 @@ class Effects:
         return np.where(places[:, None] < 0, np.nan, self.center[places, :, part])
 
     def _bounded(self, effect: Floats) -> Floats:
+        """An effect within bounds; a factor below a hundredth is that of a day without any value but 0."""
         most = np.where(self.multiplies, LARGEST, np.inf)
-        return effect.clip(-most, most)
+        is_shut = self.multiplies & (effect < _SHUT)
+        return np.where(is_shut, -most, effect.clip(-most, most))
 
     def _every(self, panel: Panel) -> Floats:
         """[series, C, K] of each series of a panel."""
