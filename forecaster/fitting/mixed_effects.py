@@ -322,13 +322,21 @@ def _cells(panel: Panel, terms: Sequence[Term], units: Sequence[tuple[int, int]]
     numbers = np.unique([number for number, _ in units])
     some = panel.some(numbers)
     some = some.cut(np.maximum(some.indptr[:-1], some.indptr[1:] - _MOST_ROWS), some.indptr[1:])
+    declared = [term for term in terms if term.kind != "calendar"]
+    of_dates = terms[len(declared) :]
     designs: dict[int, tuple[slice, Floats, Ints]] = {}
-    last, columns = None, np.zeros((0, 0))
+    last, dates = None, np.zeros((0, 0))
     for place, rows, clock in dated(some):
         # Columns of dates alone are those of all series of the same dates.
-        if clock is not last or any(term.kind != "calendar" for term in terms):
-            columns = np.concatenate([term.columns(some, rows, clock) for term in terms], axis=1)
-        last = clock
+        if clock is not last:
+            nothing = np.zeros((len(clock.time), 0))
+            dates = np.concatenate(
+                [nothing, *(term.columns(some, rows, clock) for term in of_dates)], axis=1
+            )
+        last, columns = clock, dates
+        if declared:
+            own = [term.columns(some, rows, clock) for term in declared]
+            columns = np.concatenate([*own, dates], axis=1)
         designs[place] = rows, columns, clock.time
     found = []
     for number, channel in units:
