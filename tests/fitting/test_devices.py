@@ -139,7 +139,8 @@ def test_two_devices_with_half_the_batch_learn_what_one_learns_with_the_whole(
     config = make_config(4, fit=fit)
     one, two = (fitted(panel, config, devices) for devices in (1, 2))
     for name, weight in weights(one).items():
-        torch.testing.assert_close(weights(two)[name], weight, rtol=0, atol=1e-6, msg=name)
+        # Rounding, which Adam makes larger where a slope is near 0; a step is a thousandth.
+        torch.testing.assert_close(weights(two)[name], weight, rtol=0, atol=2e-5, msg=name)
     curves = [artifact.metrics["curves"]["validation_loss"] for artifact in (one, two)]
     np.testing.assert_allclose(curves[1], curves[0], rtol=1e-6)
     assert one.metrics["best_step"] == two.metrics["best_step"]
