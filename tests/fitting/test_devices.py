@@ -139,10 +139,11 @@ def test_two_devices_with_half_the_batch_learn_what_one_learns_with_the_whole(
     config = make_config(4, fit=fit)
     one, two = (fitted(panel, config, devices) for devices in (1, 2))
     for name, weight in weights(one).items():
-        # Rounding, which Adam makes larger where a slope is near 0; a step is a thousandth.
-        torch.testing.assert_close(weights(two)[name], weight, rtol=0, atol=2e-5, msg=name)
+        # Slopes of a level's bias may cancel but for rounding, of which Adam makes a step of a thousandth.
+        atol = 1e-3 if name == "output.bias" else 2e-5
+        torch.testing.assert_close(weights(two)[name], weight, rtol=0, atol=atol, msg=name)
     curves = [artifact.metrics["curves"]["validation_loss"] for artifact in (one, two)]
-    np.testing.assert_allclose(curves[1], curves[0], rtol=1e-6)
+    np.testing.assert_allclose(curves[1], curves[0], rtol=1e-4)
     assert one.metrics["best_step"] == two.metrics["best_step"]
 
 
