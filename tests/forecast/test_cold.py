@@ -308,7 +308,7 @@ def test_each_store_of_the_demo_begins_a_third_better_than_a_flat_line(monkeypat
     for profiled in scores:
         if not profiled:
             monkeypatch.setattr(levels, "_learn_profile", lambda *given: None)
-            monkeypatch.setattr(fit, "learn_effects", lambda panel: None)
+            monkeypatch.setattr(fit, "learn_effects", lambda *given: None)
         for pair in pairs:
             rest = table.filter(~pl.col("store").is_in(pair) & (pl.col("date") <= cut))
             model = fc.fit(rest, horizon=28, known=["price", "promo"], config=config, quiet=True)
