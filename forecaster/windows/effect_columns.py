@@ -90,7 +90,7 @@ class Term:
         if self.kind == "category":
             return self.words
         if self.kind == "event" and self.by_clock:
-            return hours_of(calendar)
+            return _hours_of(calendar)
         return max(1, len(self.knots)) * (1 + 2 * _CLOCK_WAVES * self.by_clock)
 
     @property
@@ -164,8 +164,7 @@ class Term:
         if not self.by_clock:
             return found
         if self.kind == "event":
-            hours = hours_of(clock.calendar)
-            return found * _one_hot(clock.slot * hours // clock.slots, hours)
+            return found * _one_hot(*_hour_of_day(clock))
         waves = _waves(clock.time_of_day, _CLOCK_WAVES)
         return np.concatenate([found, *(found * wave[:, None] for wave in waves.T)], axis=1)
 
@@ -383,14 +382,18 @@ def _waves(turn: Floats, count: int, first: int = 1) -> Floats:
     return np.concatenate([np.sin(angle), np.cos(angle)], axis=1)
 
 
-def hours_of(calendar: Calendar) -> int:
-    """Returns the parts of a day, 24 at most, whose effects may differ."""
+def _hours_of(calendar: Calendar) -> int:
+    """The parts of a day, 24 at most, whose effects may differ."""
     return min(24, max(1, round(DAY / calendar.step)))
 
 
+def _hour_of_day(clock: Dates) -> tuple[Ints, int]:
+    hours = _hours_of(clock.calendar)
+    return clock.slot * hours // clock.slots, hours
+
+
 def _hour_of_week(clock: Dates) -> tuple[Ints, int]:
-    hours = hours_of(clock.calendar)
-    hour = clock.slot * hours // clock.slots
+    hour, hours = _hour_of_day(clock)
     return clock.weekday * hours + hour, 7 * hours
 
 

@@ -134,16 +134,15 @@ def test_two_devices_with_half_the_batch_learn_what_one_learns_with_the_whole(
 ):
     """Also in a notebook, and where they see unlike numbers of observed cells; without dropout."""
     monkeypatch.setattr(accelerator_connector, "_IS_INTERACTIVE", True)
-    panel = make_panel(3, 60, missing=0.5, known=1, categories=True)
+    # On some tables slopes of a bias cancel but for rounding, of which Adam makes a whole step.
+    panel = make_panel(4, 60, missing=0.5, known=1, categories=True)
     fit = {"steps": 7}
     config = make_config(4, fit=fit)
     one, two = (fitted(panel, config, devices) for devices in (1, 2))
     for name, weight in weights(one).items():
-        # Slopes of a level's bias may cancel but for rounding, of which Adam makes a step of a thousandth.
-        atol = 1e-3 if name == "output.bias" else 2e-5
-        torch.testing.assert_close(weights(two)[name], weight, rtol=0, atol=atol, msg=name)
+        torch.testing.assert_close(weights(two)[name], weight, rtol=0, atol=1e-6, msg=name)
     curves = [artifact.metrics["curves"]["validation_loss"] for artifact in (one, two)]
-    np.testing.assert_allclose(curves[1], curves[0], rtol=1e-4)
+    np.testing.assert_allclose(curves[1], curves[0], rtol=1e-6)
     assert one.metrics["best_step"] == two.metrics["best_step"]
 
 

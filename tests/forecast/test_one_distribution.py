@@ -142,7 +142,8 @@ def test_totals_of_counts_hold_what_came(kind):
         ratios.append(np.median(sums) / values.mean() / (40 * 14))
     assert np.mean(ratios) == pytest.approx(1, abs=0.04)
     # Of eight totals of all one or two more or less is chance; wider than needed is safe.
-    assert 0.68 <= np.mean(held[1]) <= 0.90 and 0.68 <= np.mean(held[10]) <= 0.95
+    most, most_of_ten = (0.90, 0.95) if kind == "Poisson of .3" else (0.88, 0.92)
+    assert 0.68 <= np.mean(held[1]) <= most and 0.68 <= np.mean(held[10]) <= most_of_ten
     assert np.mean(held[40]) >= 0.72
 
 
