@@ -25,7 +25,7 @@ import numpy as np
 from forecaster.panel.arrays import Floats
 from forecaster.panel.calendar import DAY, Calendar
 from forecaster.panel.panel import Panel
-from forecaster.windows.effect_columns import Term, number_term, shifted
+from forecaster.windows.effect_columns import Term, drawn, number_term, shifted
 from forecaster.windows.index import even_draw
 
 _SERIES, _ROWS = 32, 2000  # that are looked at, the last ones
@@ -58,8 +58,7 @@ def leading_terms(panel: Panel, horizon: int) -> Iterator[Term]:
         strongest = np.argsort(-beyond, kind="stable")[:_MOST]
         found = sorted(lags[one] for one in strongest if beyond[one] > 1)
         if found:
-            values = panel.values[:, place]
-            term = number_term(name, place, values[~np.isnan(values)])
+            term = number_term(name, place, drawn(panel.values[:, place]))
             for lag in found:
                 yield replace(term, name=f"{name} {lag} steps before", lag=lag)
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from forecaster.fitting.leading import leading_terms
 from forecaster.fitting.regression import NOTHING, Solution, Unit, deviations, fitted, solve
+from forecaster.fitting.varying import variations
 from forecaster.model.channels import few_categories
 from forecaster.model.hardware import torch_threads
 from forecaster.panel.arrays import Bools, Codes, Floats, Ints, text_hashes
@@ -34,8 +35,8 @@ from forecaster.windows.effects import Effects, alike, dated, of_statics
 from forecaster.windows.index import even_draw
 
 Scale = Literal["sum", "factor", "count"]
-_UNITS = 256  # that variances are learned from
-_BLOCK = 256  # units solved at a time
+_UNITS, _FEWEST_UNITS = 256, 8  # solved at a time; variances are learned from so many
+_CELLS = 1 << 23  # of columns at a time, 8 bytes each
 _WORK = 1 << 25  # of units with designs of their own: units times columns³
 _MOST_COLUMNS = 100  # of a term, where each series has a design of its own
 _MOST_ROWS = 20_000  # of a series, its last ones
@@ -140,6 +141,15 @@ class _Coefficients:
         self.of_static = np.zeros((channels, *_sizes_of_statics(panel.static_codes), columns))
         self.shown = np.zeros(len(terms), bool)
         """[G] which terms the rows of any table show."""
+        self.variation = np.zeros((channels, len(terms)))
+        """[C, G] of the effects of events."""
+        self.at_a_time = _UNITS
+        """Units; fewer where each has many columns of its own."""
+        declared = [term for term in terms if term.kind != "calendar"]
+        if not _of_one_design(panel, declared):
+            rows = min(panel.n_rows // series + 1, _MOST_ROWS)
+            most = _CELLS // (rows * columns)
+            self.at_a_time = int(np.clip(most, _FEWEST_UNITS, _UNITS))
 
     def learn(self, table: Sequence[int]) -> None:
         """Learns the coefficients of the units of some channels; of none where no value is beside another."""
@@ -148,11 +158,12 @@ class _Coefficients:
         lasting = lasting or [unit for unit in units if self.seen[unit] > 1]
         if not lasting:
             return
-        most = int(np.clip(_WORK // len(self.group) ** 3, 8, _UNITS))
-        some = [lasting[number] for number in even_draw(len(lasting), most)]
+        most = max(_FEWEST_UNITS, _WORK // len(self.group) ** 3)
+        some = [lasting[number] for number in even_draw(len(lasting), min(most, self.at_a_time))]
         cells = _cells(self.panel, self.terms, some)
         season = self.panel.calendar.season_length
         learned = _learned(cells, self.group, season)
+        self.variation[table] = _variation(cells, self.terms, self.group, learned)
         if len(units) == 1:
             kept = [term.kind == "calendar" or term.is_detail for term in self.terms]
             changing = ~np.array(kept)
@@ -192,6 +203,7 @@ class _Coefficients:
             shared=self.shared[:, kept],
             of_static=self.of_static[..., kept],
             deviation=self.deviation[..., kept],
+            variation=self.variation[:, :declared][:, self.shown[:declared]],
             determined=np.stack(freedom, axis=2),
             multiplies=self.multiplies,
             center=np.zeros((*self.seen.shape, 2)),
@@ -226,8 +238,8 @@ class _Coefficients:
         expected: Floats | None = None,
     ) -> None:
         """Solves units by themselves, block by block; `expected`: [S, C, K] of those alike."""
-        for start in range(0, len(units), _BLOCK):
-            some = units[start : start + _BLOCK]
+        for start in range(0, len(units), self.at_a_time):
+            some = units[start : start + self.at_a_time]
             alike_ones = None if expected is None else np.stack([expected[unit] for unit in some])
             cells = [learned.scaled(one) for one in _cells(self.panel, self.terms, some)]
             self._put(some, _own(cells, self.group, learned, reading, alike_ones))
@@ -475,6 +487,28 @@ def _reweighted(cells: Sequence[_Cells], units: Sequence[Unit], found: Solution)
     found = replace(found, own=found.own * frequent[:, None])
     pairs = zip(cells, fitted(units, found), strict=True)
     return [_transformed(one, "count", fit + one.offset)[0] for one, fit in pairs]
+
+
+def _variation(
+    cells: Sequence[_Cells], terms: Sequence[Term], group: Ints, learned: _Learned
+) -> Floats:
+    """Returns [G] the variance of the effect of each event from one time to the next, over its square."""
+    events = sorted({term.source for term in terms if term.is_of_event})
+    if not events:
+        return np.zeros(len(terms))
+    found, units = learned.solution, [_transformed(one, learned.kind)[0] for one in cells]
+    if learned.kind == "count":
+        for _ in range(_TURNS):
+            units = _reweighted(cells, units, found)
+    of_term = [events.index(term.source) if term.is_of_event else -1 for term in terms]
+    event = np.array(of_term)[group]  # [K]
+    members = (event[:, None] == np.arange(len(events))) * 1.0  # [K, E]
+    ends = np.cumsum(np.bincount(group, minlength=len(terms)))[:-1]
+    parts = zip(terms, np.split(found.coefficients, ends, axis=1), strict=True)
+    own = np.concatenate([term.from_usual(part) for term, part in parts], axis=1)  # [U, K]
+    effects = [unit.columns @ (members * one[:, None]) for unit, one in zip(units, own, strict=True)]
+    variation = np.append(variations(units, effects, found), 0.0)  # of no event
+    return variation[of_term]
 
 
 def _own(

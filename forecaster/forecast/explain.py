@@ -293,7 +293,7 @@ def _without_effects(
     leads = slice(first, first + artifact.horizon)
     found = []
     for one in variants:
-        if one.kind == "known":
+        if one.kind in ("known", "past"):
             effect = torch.from_numpy(effects.of(panel, without=one.name)[leads])
             one = replace(one, inputs=replace(one.inputs, effect=effect[None]))
         found.append(one)

@@ -110,6 +110,8 @@ class OnnxGraph(nn.Module):
                 cells = torch.tensor([[bool(one) for one in self.multiplies]]).expand(size)
             elif name == "error_ratios":
                 cells = torch.ones(size)
+            elif name == "effect_variance":
+                cells = 0.1 * torch.rand(size, generator=random, dtype=torch.float64)
             elif name in ("effect", "calendar"):
                 cells = 0.1 * torch.randn(size, generator=random, dtype=torch.float64)
             else:
@@ -239,13 +241,15 @@ def _sizes(artifact: Artifact[Any]) -> dict[str, tuple[int, ...]]:
 def _effect_sizes(artifact: Artifact[Any]) -> dict[str, tuple[int, ...]]:
     effects, channels, horizon = artifact.effects, artifact.shape.channels, artifact.shape.horizon
     before = max(artifact.context_length, artifact.plan.model.pool.history_length)
-    sizes = {"effect": 0, "multiplies": 0, "calendar": 0}
+    sizes = {"effect": 0, "effect_variance": 0, "multiplies": 0, "calendar": 0}
     if effects is not None:
         sizes["multiplies"] = channels
         sizes["effect"] = horizon if effects.declared else 0
+        sizes["effect_variance"] = horizon if effects.variation.any() else 0
         sizes["calendar"] = before + horizon if effects.calendar else 0
     return {
         "effect": (sizes["effect"], channels),
+        "effect_variance": (sizes["effect_variance"], channels),
         "multiplies": (sizes["multiplies"],),
         "calendar": (sizes["calendar"], channels),
         "error_ratios": (sizes["multiplies"], 3),

@@ -394,6 +394,7 @@ def _load_effects(folder: Path, stored: _EffectsFile, schema: Schema) -> Effects
                 "columns); save it again"
             )
     every = sum(term.size(schema.calendar) for term in stored.terms)
+    declared = sum(term.kind != "calendar" for term in stored.terms)
     expected: _Arrays = {
         "hashes": ((series,), torch.int64),
         "own": ((series, channels, every), torch.float64),
@@ -404,6 +405,7 @@ def _load_effects(folder: Path, stored: _EffectsFile, schema: Schema) -> Effects
         ),
         "deviation": ((series, channels, every), torch.float64),
         "determined": ((series, channels, 2), torch.float64),
+        "variation": ((channels, declared), torch.float64),
         "multiplies": ((channels,), torch.bool),
         "center": ((series, channels, 2), torch.float64),
         "calendar_ratio": ((channels,), torch.float64),

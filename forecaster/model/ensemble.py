@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import NormalDist
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from forecaster.config import Expert, TargetConfig
@@ -94,6 +95,9 @@ class Ensemble(nn.Module):
         )
         if (self.target.lower or 0.0) < 0:  # declared: the target is no count
             mean = None
+        if drawn is None:
+            normal = [NormalDist().inv_cdf(level) for level in self.levels]
+            quantiles = varied(quantiles, inputs.effect_variance, inputs.multiplies, normal)
         if self.conformal_factors is not None:
             # The residuals of short histories have classes of their own.
             brief = self.networks[0].brief(inputs)[:, None, :, None]  # [B, 1, C, 1]
@@ -292,6 +296,37 @@ class Ensemble(nn.Module):
         # Rounding may cross a bound that is no whole number.
         values = values if lower is None else values.clamp(min=math.ceil(lower))
         return values if upper is None else values.clamp(max=math.floor(upper))
+
+
+def varied(
+    quantiles: Float[Tensor, "B H C Q"],
+    variance: Float[Tensor, "B E C"],
+    multiplies: Bool[Tensor, "B _"],
+    normal: Sequence[float],
+) -> Float[Tensor, "B H C Q"]:
+    """Returns quantiles farther from the median, as an effect needs that is not the same every time.
+
+        distance = √(distance² + normal² · variance)        of logarithms where effects multiply
+
+    Args:
+        quantiles: rising, in data units.
+        variance: of the effect; E = 0: it has none.
+        multiplies: whether it is a factor.
+        normal: [Q] quantiles of a normal distribution at their levels.
+    """
+    if variance.shape[1] == 0:
+        return quantiles
+    variance = variance[:, : quantiles.shape[1], :, None].to(quantiles.dtype)  # [B, H, C, 1]
+    is_factor = multiplies[:, None, :, None]
+    middle = slice(normal.index(0.0), normal.index(0.0) + 1)
+    # A factor leaves 0 as it is.
+    is_moved = (variance > 0) & (~is_factor | (quantiles > 0) & (quantiles[..., middle] > 0))
+    values = torch.where(is_factor, torch.where(is_moved, quantiles, 1.0).log(), quantiles)
+    center = values[..., middle]
+    away = quantiles.new_tensor(normal)
+    distance = ((values - center).square() + away.square() * variance).sqrt()
+    moved = center + away.sign() * distance
+    return torch.where(is_moved, torch.where(is_factor, moved.exp(), moved), quantiles)
 
 
 def calibrated(

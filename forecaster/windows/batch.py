@@ -59,6 +59,8 @@ class Inputs:
     effect: Tensor
     """[B, H, C] effect of covariates, which is put back on the forecast: all targets here are what it leaves
     of the data. H = 0: there is none."""
+    effect_variance: Tensor
+    """[B, H, C] of an effect that differs from one time to the next, its unit squared. H = 0: none does."""
     multiplies: Tensor
     """[B, C] whether effects are logarithms of factors; else they are summands in data units. C = 0: there are
     none."""
@@ -119,6 +121,7 @@ def no_effects(windows: int, channels: int) -> dict[str, Tensor]:
     """Returns the fields of `Inputs` without effects, by name."""
     return {
         "effect": torch.zeros(windows, 0, channels, dtype=torch.float64),
+        "effect_variance": torch.zeros(windows, 0, channels, dtype=torch.float64),
         "multiplies": torch.zeros(windows, 0, dtype=torch.bool),
         "calendar": torch.zeros(windows, 0, channels, dtype=torch.float64),
         "error_ratios": torch.zeros(windows, 0, 3),

@@ -26,6 +26,7 @@ from forecaster.panel.holidays import named_holidays
 from forecaster.panel.panel import Panel
 from forecaster.panel.periods import find_periods
 from forecaster.panel.schema import holiday_columns
+from forecaster.windows.index import even_draw
 
 Kind = Literal["number", "bent", "event", "around", "category", "missing", "holiday", "calendar"]
 REACH = 3
@@ -40,6 +41,7 @@ _SATURDAY = 5  # days after Monday
 _LAST_DAYS = 4  # business days of a month
 _LAST_OF_MONTH = "business days to its end"
 _MOST_WORDS = 100
+_DRAWN = 1 << 20  # rows, by whose values a number is scaled
 _FAR = 1.0  # ranges of the middle 98 % beyond which a number is drawn in
 _WRONG = 100.0  # widths of the bounds
 _SEASONS = 3  # that have a term
@@ -61,7 +63,7 @@ class Term:
     bounds: tuple[float, float] = (0.0, 0.0)
     """Of a number or an event; those farther out are drawn in."""
     mean: float = 0.0
-    """Of a number; of an event the value that it mostly has."""
+    """Of a number; of an event the value, of a category the number of the word, that it mostly has."""
     spread: float = 1.0
     knots: tuple[float, ...] = ()
     by_clock: bool = False
@@ -98,6 +100,23 @@ class Term:
         """Whether it says by how much an event does more at some hour or on some day than in the mean."""
         of_event = self.kind == "event" and (self.by_clock or self.at_weekends)
         return of_event or self.kind in ("around", "holiday")
+
+    @property
+    def source(self) -> tuple[int, bool]:
+        """Its column in a panel: the number, and whether among the codes."""
+        return self.place, self.words > 0
+
+    @property
+    def is_of_event(self) -> bool:
+        """Whether its effect is one of what mostly does not happen: events, holidays, words."""
+        return self.kind in ("event", "around", "holiday", "category")
+
+    def from_usual(self, coefficients: Floats) -> Floats:
+        """Returns [..., k] coefficients counted from what is mostly there, as those of events are."""
+        if self.kind != "category":
+            return coefficients
+        usual = int(self.mean)
+        return coefficients - coefficients[..., usual : usual + 1]
 
     @property
     def counted_from_mean(self) -> bool:
@@ -183,18 +202,18 @@ def covariate_terms(panel: Panel) -> Iterator[Term]:
     for name in schema.known_numeric:
         place = schema.columns.index(name)
         values = panel.values[:, place]
-        seen = values[~np.isnan(values)]
-        if len(seen) == 0 or seen.min() == seen.max():
+        low, high = _ends(values)
+        if low >= high:
             continue
-        distinct = _few_distinct(seen)
-        if distinct is not None:
-            yield from _events(Term(name, "event", name, place, distinct), panel, values)
+        if _are_two(values, low, high):
+            yield from _events(Term(name, "event", name, place, (low, high)), panel, values)
         else:
+            seen = drawn(values)
             number = replace(number_term(name, place, seen), by_clock=by_clock)
             knots = tuple(np.unique(np.quantile(seen.clip(*number.bounds), _KNOTS)).tolist())
             yield number
             yield replace(number, name=f"bends of {name}", kind="bent", knots=knots)
-        if len(seen) < len(values):
+        if np.isnan(values).any():
             yield Term(f"{name} missing", "missing", name, place)
     for name, country in zip(holiday_columns(schema.holidays), schema.holidays, strict=True):
         if calendar.step <= DAY and not calendar.integer:
@@ -206,7 +225,9 @@ def covariate_terms(panel: Panel) -> Iterator[Term]:
             event = Term(name, "event", name, place, (0.0, 1.0), words=words)
             yield from _events(event, panel, _numbers(panel.codes[:, place]))
         elif 2 < words <= _MOST_WORDS:
-            yield Term(name, "category", name, place, words=words)
+            codes = panel.codes[:, place]
+            usual = int(np.bincount(codes[codes > 0] - 1, minlength=words).argmax())
+            yield Term(name, "category", name, place, mean=usual, words=words)
 
 
 def _numbers(codes: Codes) -> Floats:
@@ -257,10 +278,25 @@ def shifted(values: Floats, lag: int) -> Floats:
     return found
 
 
-def _few_distinct(seen: Floats) -> tuple[float, float] | None:
-    """The two values of a column that has no more."""
-    low, high = float(seen.min()), float(seen.max())
-    return (low, high) if ((seen == low) | (seen == high)).all() else None
+def drawn(values: Floats) -> Floats:
+    """Returns [m] what is known of values at so many rows at most: a column may be larger than memory."""
+    some = values[even_draw(len(values), _DRAWN)]
+    return some[~np.isnan(some)]
+
+
+def _ends(values: Floats) -> tuple[float, float]:
+    """The least and the largest value that is known; ∞ and −∞ where none is."""
+    low = np.fmin.reduce(values, initial=np.inf)
+    high = np.fmax.reduce(values, initial=-np.inf)
+    return float(low), float(high)
+
+
+def _are_two(values: Floats, low: float, high: float) -> bool:
+    """Whether a column has no values between its ends."""
+    seen = drawn(values)
+    if ((seen != low) & (seen != high)).any():
+        return False
+    return bool(((values == low) | (values == high) | np.isnan(values)).all())
 
 
 def _bounds(seen: Floats) -> tuple[float, float]:

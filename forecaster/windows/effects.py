@@ -49,6 +49,8 @@ class Effects:
     """[S, C, K] standard deviations of what is read off `own` (see `readings`), in its units; NaN = no rows."""
     determined: Floats
     """[S, C, 2] share of the rows of a series that coefficients fit by themselves: of covariates, and of all."""
+    variation: Floats
+    """[C, D] variance of the effect of each covariate's terms from one time to the next, over its square."""
     multiplies: Bools
     """[C] whether effects are factors."""
     center: Floats
@@ -133,6 +135,27 @@ class Effects:
             effect[rows] = self._bounded(numbers - center + others)
         return effect
 
+    def variance(self, panel: Panel) -> Floats:
+        """Returns [row, C] the variance of the effect of covariates from one time to the next, its unit squared.
+
+        variance = Σ κ_c · (effect of covariate c)²
+        """
+        total = empty_beside(panel.values, (panel.n_rows, self.n_channels), np.float64)
+        coefficients, _ = self._coefficients(panel)
+        for series, rows, clock in dated(panel):
+            effects: dict[tuple[int, bool], Floats] = {}
+            variations = {}
+            for number, (term, part) in enumerate(zip(self.declared, coefficients, strict=True)):
+                variation = self.variation[:, number]
+                if variation.any():
+                    own = term.from_usual(part[series])
+                    effect = np.einsum("nk,ck->nc", term.columns(panel, rows, clock), own)
+                    effects[term.source] = effects.get(term.source, 0.0) + effect
+                    variations[term.source] = variation
+            parts = (variations[column] * effect**2 for column, effect in effects.items())
+            total[rows] = sum(parts)
+        return total
+
     def of_calendar(self, panel: Panel) -> Floats:
         """Returns [row, C] the effect of the calendar at each row, counted from its mean in the series."""
         effect = empty_beside(panel.values, (panel.n_rows, self.n_channels), np.float64)
@@ -214,7 +237,9 @@ class Effects:
         values = empty_beside(panel.values, panel.values.shape, np.float64)
         values[:] = panel.values
         targets = values[:, : panel.n_channels]
-        targets[:] = self._left(targets, effect)
+        for start in range(0, panel.n_rows, _MOST_CELLS):
+            rows = slice(start, start + _MOST_CELLS)
+            targets[rows] = self._left(targets[rows], effect[rows])
         return replace(panel, values=values)
 
     def _left(self, values: Floats, effect: Floats) -> Floats:
@@ -238,6 +263,7 @@ class Effects:
             shared=self.shared[..., -count:],
             of_static=self.of_static[..., -count:],
             deviation=self.deviation[..., -count:],
+            variation=self.variation[:, :0],
             determined=self.determined * [0.0, 1.0],
         )
 

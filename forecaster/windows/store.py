@@ -79,6 +79,7 @@ class WindowStore:
         """Wraps a panel's arrays; targets are what effects leave of them; `outliers`: windows keep theirs."""
         widest = max(plan.context_length, plan.pool.history_length) + horizon
         self._effect: Tensor | None = None
+        self._effect_variance: Tensor | None = None
         self._calendar: Tensor | None = None
         if effects is not None:
             self._multiplies = torch.from_numpy(effects.multiplies)
@@ -86,6 +87,8 @@ class WindowStore:
             if effects.declared:
                 effect = effects.of(panel)
                 self._effect = _at_least(effect, horizon)
+                if effects.variation.any():
+                    self._effect_variance = _at_least(effects.variance(panel), horizon)
                 panel = effects.removed(panel, effect)
             if effects.calendar:
                 self._calendar = _at_least(effects.of_calendar(panel), widest)
@@ -277,6 +280,9 @@ class WindowStore:
         if self._effect is not None:
             effect = _windows(self._effect, self.horizon).index_select(0, at + 1)  # [B, H, C]
             found["effect"] = _of_channels(effect, places)
+        if self._effect_variance is not None:
+            variance = _windows(self._effect_variance, self.horizon).index_select(0, at + 1)
+            found["effect_variance"] = _of_channels(variance, places)
         if self._calendar is not None and history:
             before = max(self.context_length, self._history)
             cells = self._around(self._calendar, which, at, before, self.horizon, empty=0.0)

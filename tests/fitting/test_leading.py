@@ -105,7 +105,9 @@ def test_rows_after_the_cutoff_change_nothing():
     np.testing.assert_array_equal(one.quantiles, other.quantiles)
 
 
-def test_explain_names_the_lag():
+def test_explain_names_the_lag_and_what_hiding_the_covariate_changes():
     frame, _ = led(np.random.default_rng(5), 3)
-    report = fc.explain(frame, 3, past=["x"]).effects.report
-    assert "x 3 days before, each unit: +" in report
+    explanation = fc.explain(frame, 3, past=["x"])
+    assert "x 3 days before, each unit: +" in explanation.effects.report
+    (change,) = (one.change for one in explanation.importance if one.name == "x")
+    assert change > 0.1

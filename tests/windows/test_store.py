@@ -96,6 +96,7 @@ def slow_window(panel, series, channel, cutoff, length=L, horizon=H, history=T):
         "history_observed": ~np.isnan(so_far),
         "drivers": drivers,
         "effect": np.zeros((0, len(targets[0]))),
+        "effect_variance": np.zeros((0, len(targets[0]))),
         "multiplies": np.zeros(0, bool),
         "calendar": np.zeros((0, len(targets[0]))),
         "error_ratios": np.zeros((0, 3)),
