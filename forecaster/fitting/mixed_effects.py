@@ -206,6 +206,7 @@ class _Coefficients:
             variation=self.variation[:, :declared][:, self.shown[:declared]],
             determined=np.stack(freedom, axis=2),
             multiplies=self.multiplies,
+            noise=np.full(self.seen.shape, np.nan),
             center=np.zeros((*self.seen.shape, 2)),
             calendar_ratio=np.ones(len(self.shared)),
         ).centered(self.panel)

@@ -407,12 +407,13 @@ def _load_effects(folder: Path, stored: _EffectsFile, schema: Schema) -> Effects
         "determined": ((series, channels, 2), torch.float64),
         "variation": ((channels, declared), torch.float64),
         "multiplies": ((channels,), torch.bool),
+        "noise": ((series, channels), torch.float64),
         "center": ((series, channels, 2), torch.float64),
         "calendar_ratio": ((channels,), torch.float64),
     }
     arrays = _load_arrays(folder, stored, expected)
     # These are NaN where a series had no rows.
-    empty = ("center", "deviation")
+    empty = ("noise", "center", "deviation")
     if not all(np.isfinite(part).all() for name, part in arrays.items() if name not in empty):
         raise ArtifactError(f"{folder / stored.file}: damaged (expected finite coefficients)")
     return Effects(stored.terms, **arrays)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -27,6 +28,9 @@ LARGEST = 20.0
 _CLOSED, _SHUT = -2.3, -4.6
 """Logarithms of factors: a tenth, a hundredth."""
 _MOST_DETERMINED = 0.8
+_DOUBTFUL, _MOST_DOUBTFUL = 2.0, 1 / 3
+"""Variance of an effect over that of the noise, from which a cell says little of the others; most such cells."""
+_OF_NORMAL = 1.4826  # a standard deviation over the median distance
 _TINY = 1e-6
 _MOST_CELLS = 1 << 20  # of series of the same dates at a time
 
@@ -53,6 +57,8 @@ class Effects:
     """[C, D] variance of the effect of each covariate's terms from one time to the next, over its square."""
     multiplies: Bools
     """[C] whether effects are factors."""
+    noise: Floats
+    """[S, C] variance of a step of what the effects of covariates leave, its unit squared; NaN = not known."""
     center: Floats
     """[S, C, 2] mean effect of numbers, and of the calendar, in each series; NaN = it had no rows."""
     calendar_ratio: Floats
@@ -168,9 +174,13 @@ class Effects:
     def centered(self, panel: Panel) -> Effects:
         """Returns the same, with the mean effects and the changes in the panel that was learned from."""
         center = np.full((panel.n_series, self.n_channels, 2), np.nan)
+        noise = np.full((panel.n_series, self.n_channels), np.nan)
         places = self.places(panel)
-        for series, _, numbers, _ in self._parts(panel, None):
-            center[places[series], :, 0] = numbers.mean(axis=0)
+        for series, rows, numbers, others in self._parts(panel, None):
+            mean = numbers.mean(axis=0)
+            center[places[series], :, 0] = mean
+            values = panel.values[rows, : self.n_channels]
+            noise[places[series]] = self._noise(self._left(values, numbers - mean + others))
         changes = np.zeros((2, self.n_channels))
         for some, rows, of_series in self._calendar_parts(panel):
             center[some, :, 1] = of_series.mean(axis=1)
@@ -179,7 +189,16 @@ class Effects:
                 changes[place] += np.nansum(np.abs(np.diff(part, axis=1)), axis=(0, 1))
         left, whole = changes
         ratio = np.divide(left, whole, out=np.ones_like(whole), where=whole > 0)
-        return replace(self, center=center, calendar_ratio=ratio.clip(_TINY, 1.0))
+        return replace(self, noise=noise, center=center, calendar_ratio=ratio.clip(_TINY, 1.0))
+
+    def _noise(self, left: Floats) -> Floats:
+        """[C] half the variance of the changes from row to row [n, C]: that of noise, were there nothing else."""
+        values = np.where(self.multiplies, np.log(np.where(left > 0, left, np.nan)), left)
+        changes = np.abs(np.diff(values, axis=0))
+        found = np.full(self.n_channels, np.nan)
+        known = np.isfinite(changes).any(axis=0)
+        found[known] = (_OF_NORMAL * np.nanmedian(changes[:, known], axis=0)) ** 2 / 2
+        return found
 
     def _center(self, places: Ints, part: int) -> Floats:
         """[s, C]"""
@@ -233,14 +252,36 @@ class Effects:
             yield some, rows, np.moveaxis(np.asarray(total), 2, 1)
 
     def removed(self, panel: Panel, effect: Floats) -> Panel:
-        """Returns the panel with what an effect [row, C] leaves of its targets."""
+        """Returns the panel with what an effect [row, C] leaves of its targets, but for doubtful cells."""
         values = empty_beside(panel.values, panel.values.shape, np.float64)
         values[:] = panel.values
         targets = values[:, : panel.n_channels]
         for start in range(0, panel.n_rows, _MOST_CELLS):
             rows = slice(start, start + _MOST_CELLS)
             targets[rows] = self._left(targets[rows], effect[rows])
+        if self.variation.any():
+            targets[self._doubtful(panel)] = np.nan
         return replace(panel, values=values)
+
+    def _doubtful(self, panel: Panel) -> Bools:
+        """Returns [row, C] where an effect varies by more than the noise: such cells say little of the others.
+
+        None of a series in which these are many.
+        """
+        noise = self._of_places(self.noise, panel)
+        found = np.zeros((panel.n_rows, self.n_channels), bool)
+        variance = self.variance(panel)
+        for one, (start, stop) in enumerate(pairwise(panel.indptr)):
+            doubtful = variance[start:stop] > _DOUBTFUL * noise[one]
+            found[start:stop] = doubtful & (doubtful.mean(axis=0) < _MOST_DOUBTFUL)
+        return found
+
+    def _of_places(self, noise: Floats, panel: Panel) -> Floats:
+        """[series, C] the noise of series; of those that the table did not have the median of factors."""
+        places = self.places(panel)
+        of_others = np.where(self.multiplies, _median(noise), np.inf)
+        found = np.where(places[:, None] < 0, of_others, noise[places])
+        return np.where(np.isnan(found), np.inf, found)
 
     def _left(self, values: Floats, effect: Floats) -> Floats:
         """Returns what an effect [..., C] leaves of values, as at the top of this file; NaN of closed days.
@@ -264,8 +305,15 @@ class Effects:
             of_static=self.of_static[..., -count:],
             deviation=self.deviation[..., -count:],
             variation=self.variation[:, :0],
+            noise=np.full_like(self.noise, np.nan),
             determined=self.determined * [0.0, 1.0],
         )
+
+
+def _median(noise: Floats) -> Floats:
+    """[C] of the series where it is known; ∞ where it is in none."""
+    known = (one[np.isfinite(one)] for one in noise.T)
+    return np.array([np.median(one) if len(one) else np.inf for one in known])
 
 
 def of_statics(of_static: Floats, codes: Codes) -> Floats:
