@@ -75,6 +75,7 @@ class _Learned:
     """The regression of some units."""
 
     kind: Scale
+    units: Sequence[Unit]
     solution: Solution
     scale: Floats
     """[U, 1] data units of one of z; 1 of logarithms of factors."""
@@ -163,11 +164,11 @@ class _Coefficients:
         cells = _cells(self.panel, self.terms, some)
         season = self.panel.calendar.season_length
         learned = _learned(cells, self.group, season)
-        self.variation[table] = _variation(cells, self.terms, self.group, learned)
+        self.variation[table] = _variation(self.terms, self.group, learned)
         if len(units) == 1:
             kept = [term.kind == "calendar" or term.is_detail for term in self.terms]
             changing = ~np.array(kept)
-            learned = _of_last_rows(cells[0], self.group, learned, season, changing)
+            learned = _of_last_rows(self.group, learned, season, changing)
         self.shown |= learned.shown
         found = learned.solution
         reading = readings(self.terms, self.panel.calendar, np.asarray(found.coefficients.any(axis=0)))
@@ -394,17 +395,15 @@ def _learned(cells: Sequence[_Cells], group: Ints, season: int) -> _Learned:
     return min(summands, factors, key=lambda one: one.cost)
 
 
-def _of_last_rows(
-    cells: _Cells, group: Ints, whole: _Learned, season: int, changing: Bools
-) -> _Learned:
+def _of_last_rows(group: Ints, whole: _Learned, season: int, changing: Bools) -> _Learned:
     """The regression of the last rows of a series, which lean on those before.
 
     Blocks of rows are units with noise and, in terms that change [G], coefficients of their own.
     """
-    count = min(_BLOCKS, len(cells.y) // _BLOCK_ROWS)
+    (unit,) = whole.units
+    count = min(_BLOCKS, len(unit.z) // _BLOCK_ROWS)
     if count < _FEWEST_BLOCKS or whole.kind == "count" or not changing.any():
         return whole
-    unit, _ = _transformed(cells, whole.kind)
     (fit,) = fitted([unit], whole.solution)
     near = _drawn_in(unit, fit)
     pieces = (np.array_split(part, count) for part in near[:3])
@@ -447,7 +446,7 @@ def _of_kind(
     positive = all(np.nanmin(one.y) > 0 for one in cells)
     means = [np.nanmean(one.y) if positive else np.inf for one in cells]
     share = float(np.median(scale / means))
-    return _Learned(kind, found, scale[:, None], cost, share)
+    return _Learned(kind, units, found, scale[:, None], cost, share)
 
 
 def _of_counts(cells: Sequence[_Cells], group: Ints) -> _Learned:
@@ -460,7 +459,7 @@ def _of_counts(cells: Sequence[_Cells], group: Ints) -> _Learned:
         found = solve(units, group, phi, start=found, least_noise=least)
         units = _reweighted(cells, units, found)
     assert found is not None
-    return _Learned("count", found, np.ones((len(units), 1)), 0.0, 0.0)
+    return _Learned("count", units, found, np.ones((len(units), 1)), 0.0, 0.0)
 
 
 def _least_dispersion(y: Floats, whole: bool) -> float:
@@ -490,17 +489,12 @@ def _reweighted(cells: Sequence[_Cells], units: Sequence[Unit], found: Solution)
     return [_transformed(one, "count", fit + one.offset)[0] for one, fit in pairs]
 
 
-def _variation(
-    cells: Sequence[_Cells], terms: Sequence[Term], group: Ints, learned: _Learned
-) -> Floats:
+def _variation(terms: Sequence[Term], group: Ints, learned: _Learned) -> Floats:
     """Returns [G] the variance of the effect of each event from one time to the next, over its square."""
     events = sorted({term.source for term in terms if term.is_of_event})
     if not events:
         return np.zeros(len(terms))
-    found, units = learned.solution, [_transformed(one, learned.kind)[0] for one in cells]
-    if learned.kind == "count":
-        for _ in range(_TURNS):
-            units = _reweighted(cells, units, found)
+    found, units = learned.solution, learned.units
     of_term = [events.index(term.source) if term.is_of_event else -1 for term in terms]
     event = np.array(of_term)[group]  # [K]
     members = (event[:, None] == np.arange(len(events))) * 1.0  # [K, E]

@@ -55,6 +55,11 @@ class Unit(NamedTuple):
     weight: Floats | None = None
     """[n] of the rows; None = 1."""
 
+    @property
+    def root(self) -> Floats:
+        """[n] of the weights."""
+        return np.ones(len(self.z)) if self.weight is None else np.sqrt(self.weight)
+
 
 class Sums(NamedTuple):
     """Products of columns, level, trend (x) and z of units, of rows t and t − 1 that are both observed."""
@@ -237,8 +242,8 @@ def summed(units: Sequence[Unit], known: Floats | None = None) -> Sums:
         z = np.stack([_centred(units[member]) for member in members], axis=1)  # [n, members]
         seen = ~np.isnan(z[:, 0])
         both = np.flatnonzero(seen[1:] & seen[:-1])
-        root = np.ones(len(x)) if first.weight is None else np.sqrt(first.weight)
-        x, z = x * root[:, None], z * root[:, None]
+        root = first.root[:, None]
+        x, z = x * root, z * root
         (x, z), (x_before, z_before) = ((x[at], z[at]) for at in (both + 1, both))
         if known is None:
             xx[:, number] = x.T @ x, x.T @ x_before, x_before.T @ x_before
@@ -434,10 +439,7 @@ def _together(units: Sequence[Unit], found: Solution) -> float:
     if len(units) == 1:
         return 1.0
     errors, times = [], []
-    for unit, fit, noise in zip(units, fitted(units, found), found.noise, strict=True):
-        root = 1.0 if unit.weight is None else np.sqrt(unit.weight)
-        left = (unit.z - fit) * root
-        error = (left[1:] - found.phi * left[:-1]) / np.sqrt(noise)
+    for unit, error in zip(units, whitened_errors(units, found), strict=True):
         seen = ~np.isnan(error)
         errors.append(error[seen])
         times.append(unit.time[1:][seen])
@@ -445,6 +447,15 @@ def _together(units: Sequence[Unit], found: Solution) -> float:
     _, place = np.unique(np.concatenate(times), return_inverse=True)
     total = np.bincount(place, error)
     return max(1.0, float((total**2).sum() / max((error**2).sum(), _LEAST)))
+
+
+def whitened_errors(units: Sequence[Unit], found: Solution) -> list[Floats]:
+    """Returns [n − 1] errors of each unit without their autocorrelation, of variance 1: (e_t − φ e_{t−1}) / √v."""
+    errors = []
+    for unit, fit, noise in zip(units, fitted(units, found), found.noise, strict=True):
+        left = (unit.z - fit) * unit.root
+        errors.append((left[1:] - found.phi * left[:-1]) / np.sqrt(noise))
+    return errors
 
 
 def _level(found: Solution) -> Floats:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from forecaster.fitting.regression import Solution, Unit, fitted
+from forecaster.fitting.regression import Solution, Unit, whitened_errors
 from forecaster.panel.arrays import Floats
 
 _TURNS = 5  # of the weights
@@ -35,16 +35,13 @@ def variations(units: Sequence[Unit], effects: Sequence[Floats], found: Solution
         found: their regression.
     """
     squares, sizes = [], []
-    parts = zip(units, effects, fitted(units, found), found.noise, strict=True)
-    for unit, effect, fit, noise in parts:
-        root = np.ones(len(fit)) if unit.weight is None else np.sqrt(unit.weight)
-        left = (unit.z - fit) * root
-        error = left[1:] - found.phi * left[:-1]
-        size = (effect * root[:, None]) ** 2
-        size = size[1:] + found.phi**2 * size[:-1]
+    parts = zip(units, effects, whitened_errors(units, found), found.noise, strict=True)
+    for unit, effect, error, noise in parts:
+        size = (effect * unit.root[:, None]) ** 2
+        size = (size[1:] + found.phi**2 * size[:-1]) / noise
         seen = ~np.isnan(error)
-        squares.append(error[seen] ** 2 / noise)
-        sizes.append(size[seen] / noise)
+        squares.append(error[seen] ** 2)
+        sizes.append(size[seen])
     return _beyond_chance(np.concatenate(squares), np.concatenate(sizes))
 
 

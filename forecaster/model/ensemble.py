@@ -96,8 +96,7 @@ class Ensemble(nn.Module):
         if (self.target.lower or 0.0) < 0:  # declared: the target is no count
             mean = None
         if drawn is None:
-            normal = [NormalDist().inv_cdf(level) for level in self.levels]
-            quantiles = varied(quantiles, inputs.effect_variance, inputs.multiplies, normal)
+            quantiles = varied(quantiles, inputs.effect_variance, inputs.multiplies, self.levels)
         if self.conformal_factors is not None:
             # The residuals of short histories have classes of their own.
             brief = self.networks[0].brief(inputs)[:, None, :, None]  # [B, 1, C, 1]
@@ -302,28 +301,30 @@ def varied(
     quantiles: Float[Tensor, "B H C Q"],
     variance: Float[Tensor, "B E C"],
     multiplies: Bool[Tensor, "B _"],
-    normal: Sequence[float],
+    levels: Sequence[float],
 ) -> Float[Tensor, "B H C Q"]:
     """Returns quantiles farther from the median, as an effect needs that is not the same every time.
 
-        distance = √(distance² + normal² · variance)        of logarithms where effects multiply
+        distance = √(distance² + n² · variance)        n the quantile of a normal distribution; of logarithms
+                                                       where effects multiply
 
     Args:
         quantiles: rising, in data units.
         variance: of the effect; E = 0: it has none.
         multiplies: whether it is a factor.
-        normal: [Q] quantiles of a normal distribution at their levels.
+        levels: [Q]
     """
     if variance.shape[1] == 0:
         return quantiles
     variance = variance[:, : quantiles.shape[1], :, None].to(quantiles.dtype)  # [B, H, C, 1]
     is_factor = multiplies[:, None, :, None]
-    middle = slice(normal.index(0.0), normal.index(0.0) + 1)
+    median = levels.index(0.5)
+    middle = slice(median, median + 1)
     # A factor leaves 0 as it is.
     is_moved = (variance > 0) & (~is_factor | (quantiles > 0) & (quantiles[..., middle] > 0))
     values = torch.where(is_factor, torch.where(is_moved, quantiles, 1.0).log(), quantiles)
     center = values[..., middle]
-    away = quantiles.new_tensor(normal)
+    away = quantiles.new_tensor([NormalDist().inv_cdf(level) for level in levels])
     distance = ((values - center).square() + away.square() * variance).sqrt()
     moved = center + away.sign() * distance
     return torch.where(is_moved, torch.where(is_factor, moved.exp(), moved), quantiles)

@@ -29,7 +29,7 @@ _CLOSED, _SHUT = -2.3, -4.6
 """Logarithms of factors: a tenth, a hundredth."""
 _MOST_DETERMINED = 0.8
 _DOUBTFUL, _MOST_DOUBTFUL = 2.0, 1 / 3
-"""Variance of an effect over that of the noise, from which a cell says little of the others; most such cells."""
+"""Variance of an effect over that of the noise, from which a cell says little of others; their largest share."""
 _OF_NORMAL = 1.4826  # a standard deviation over the median distance
 _TINY = 1e-6
 _MOST_CELLS = 1 << 20  # of series of the same dates at a time
@@ -58,7 +58,8 @@ class Effects:
     multiplies: Bools
     """[C] whether effects are factors."""
     noise: Floats
-    """[S, C] variance of a step of what the effects of covariates leave, its unit squared; NaN = not known."""
+    """[S, C] variance of a step of what the effects of covariates leave, its unit squared; NaN = not known, or
+    most effects of the series vary by far more."""
     center: Floats
     """[S, C, 2] mean effect of numbers, and of the calendar, in each series; NaN = it had no rows."""
     calendar_ratio: Floats
@@ -141,11 +142,13 @@ class Effects:
             effect[rows] = self._bounded(numbers - center + others)
         return effect
 
-    def variance(self, panel: Panel) -> Floats:
+    def variance(self, panel: Panel) -> Floats | None:
         """Returns [row, C] the variance of the effect of covariates from one time to the next, its unit squared.
 
-        variance = Σ κ_c · (effect of covariate c)²
+        variance = Σ κ_c · (effect of covariate c)²        None where no effect varies
         """
+        if not self.variation.any():
+            return None
         total = empty_beside(panel.values, (panel.n_rows, self.n_channels), np.float64)
         coefficients, _ = self._coefficients(panel)
         for series, rows, clock in dated(panel):
@@ -181,6 +184,12 @@ class Effects:
             center[places[series], :, 0] = mean
             values = panel.values[rows, : self.n_channels]
             noise[places[series]] = self._noise(self._left(values, numbers - mean + others))
+        variance = self.variance(panel)
+        if variance is not None:
+            for series, (start, stop) in enumerate(pairwise(panel.indptr)):
+                is_doubtful = variance[start:stop] > _DOUBTFUL * noise[places[series]]
+                many = is_doubtful.sum(axis=0) >= _MOST_DOUBTFUL * (stop - start)
+                noise[places[series], many] = np.nan
         changes = np.zeros((2, self.n_channels))
         for some, rows, of_series in self._calendar_parts(panel):
             center[some, :, 1] = of_series.mean(axis=1)
@@ -251,37 +260,24 @@ class Effects:
             total = sum(term.at_dates(clock, part[series]) for term, part in pairs)  # [s, C, n]
             yield some, rows, np.moveaxis(np.asarray(total), 2, 1)
 
-    def removed(self, panel: Panel, effect: Floats) -> Panel:
-        """Returns the panel with what an effect [row, C] leaves of its targets, but for doubtful cells."""
+    def removed(self, panel: Panel, effect: Floats, variance: Floats | None = None) -> Panel:
+        """Returns the panel with what an effect [row, C] leaves of its targets.
+
+        Where its variance is far above the noise of a series, a cell says little of the others: NaN.
+        """
         values = empty_beside(panel.values, panel.values.shape, np.float64)
         values[:] = panel.values
         targets = values[:, : panel.n_channels]
         for start in range(0, panel.n_rows, _MOST_CELLS):
             rows = slice(start, start + _MOST_CELLS)
             targets[rows] = self._left(targets[rows], effect[rows])
-        if self.variation.any():
-            targets[self._doubtful(panel)] = np.nan
+        if variance is not None:
+            places = self.places(panel)
+            noise = np.where(places[:, None] < 0, np.nan, self.noise[places])
+            for series, (start, stop) in enumerate(pairwise(panel.indptr)):
+                is_doubtful = variance[start:stop] > _DOUBTFUL * noise[series]
+                targets[start:stop][is_doubtful] = np.nan
         return replace(panel, values=values)
-
-    def _doubtful(self, panel: Panel) -> Bools:
-        """Returns [row, C] where an effect varies by more than the noise: such cells say little of the others.
-
-        None of a series in which these are many.
-        """
-        noise = self._of_places(self.noise, panel)
-        found = np.zeros((panel.n_rows, self.n_channels), bool)
-        variance = self.variance(panel)
-        for one, (start, stop) in enumerate(pairwise(panel.indptr)):
-            doubtful = variance[start:stop] > _DOUBTFUL * noise[one]
-            found[start:stop] = doubtful & (doubtful.mean(axis=0) < _MOST_DOUBTFUL)
-        return found
-
-    def _of_places(self, noise: Floats, panel: Panel) -> Floats:
-        """[series, C] the noise of series; of those that the table did not have the median of factors."""
-        places = self.places(panel)
-        of_others = np.where(self.multiplies, _median(noise), np.inf)
-        found = np.where(places[:, None] < 0, of_others, noise[places])
-        return np.where(np.isnan(found), np.inf, found)
 
     def _left(self, values: Floats, effect: Floats) -> Floats:
         """Returns what an effect [..., C] leaves of values, as at the top of this file; NaN of closed days.
@@ -310,12 +306,6 @@ class Effects:
         )
 
 
-def _median(noise: Floats) -> Floats:
-    """[C] of the series where it is known; ∞ where it is in none."""
-    known = (one[np.isfinite(one)] for one in noise.T)
-    return np.array([np.median(one) if len(one) else np.inf for one in known])
-
-
 def of_statics(of_static: Floats, codes: Codes) -> Floats:
     """Returns [series, C, K] what statics add to the coefficients of series, by their codes [series, J]."""
     total = np.zeros((len(codes), len(of_static), of_static.shape[3]))
@@ -330,7 +320,7 @@ def without_effects(panel: Panel, effects: Effects | None) -> Panel:
     """Returns what effects of covariates, if there are any, leave of a panel."""
     if effects is None or not effects.declared:
         return panel
-    return effects.removed(panel, effects.of(panel))
+    return effects.removed(panel, effects.of(panel), effects.variance(panel))
 
 
 def alike(panel: Panel) -> Iterator[tuple[slice, slice, Dates]]:

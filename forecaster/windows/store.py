@@ -87,9 +87,10 @@ class WindowStore:
             if effects.declared:
                 effect = effects.of(panel)
                 self._effect = _at_least(effect, horizon)
-                if effects.variation.any():
-                    self._effect_variance = _at_least(effects.variance(panel), horizon)
-                panel = effects.removed(panel, effect)
+                variance = effects.variance(panel)
+                if variance is not None:
+                    self._effect_variance = _at_least(variance, horizon)
+                panel = effects.removed(panel, effect, variance)
             if effects.calendar:
                 self._calendar = _at_least(effects.of_calendar(panel), widest)
         self._has_effects = effects is not None

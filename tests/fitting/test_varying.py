@@ -133,7 +133,7 @@ def test_days_of_an_effect_that_varies_by_more_than_the_noise_are_left_out_unles
     )
     effects = learn_effects(panel, HORIZON)
     place = panel.schema.columns.index("other")
-    left = effects.removed(panel, effects.of(panel)).values[:, 0]
+    left = left_by(effects, panel)
     is_far = effects.variance(panel)[:, 0] > 2 * np.repeat(effects.noise[:, 0], np.diff(panel.indptr))
     was_known = ~np.isnan(panel.values[:, 0])
     np.testing.assert_array_equal(np.isnan(left), is_far | ~was_known)
@@ -141,9 +141,31 @@ def test_days_of_an_effect_that_varies_by_more_than_the_noise_are_left_out_unles
     always = panel.values.copy()
     always[panel.indptr[1] : panel.indptr[2], place] = 1.0
     panel = replace(panel, values=always)
-    left = effects.removed(panel, effects.of(panel)).values[:, 0]
+    effects = learn_effects(panel, HORIZON)
+    left = left_by(effects, panel)
     dropped = np.isnan(left) & was_known
     assert not dropped[panel.indptr[1] : panel.indptr[2]].any() and dropped.any()
+
+
+def test_later_rows_change_nothing_of_what_is_left_out():
+    table, *_ = planted("sum", 0)
+    _, panel = opened(
+        config_from(None, HORIZON, {"known": known("sum")}), table, None, None, begin=True
+    )
+    effects = learn_effects(panel, HORIZON)
+    later = panel.values.copy()
+    place = panel.schema.columns.index("other")
+    is_early = np.arange(panel.n_rows) % (DAYS + HORIZON) < DAYS // 2
+    later[~is_early, place] = 1.0
+    one, other = (left_by(effects, part)[is_early] for part in (panel, replace(panel, values=later)))
+    # Days around an event reach three rows back.
+    assert (np.isnan(one) != np.isnan(other)).sum() <= 3 * panel.n_series
+    assert np.isnan(one).any()
+
+
+def left_by(effects, panel):
+    """What is left of the targets."""
+    return effects.removed(panel, effects.of(panel), effects.variance(panel)).values[:, 0]
 
 
 def test_quantiles_are_those_of_a_sum_of_two_normal_variables():
@@ -151,10 +173,10 @@ def test_quantiles_are_those_of_a_sum_of_two_normal_variables():
     center, spread, variance = 50.0, 3.0, 16.0
     quantiles = (center + spread * normal).expand(1, 4, 1, -1)
     more = torch.full((1, 4, 1), variance, dtype=torch.float64)
-    found = varied(quantiles, more, torch.zeros(1, 1, dtype=torch.bool), NORMAL)
+    found = varied(quantiles, more, torch.zeros(1, 1, dtype=torch.bool), LEVELS)
     torch.testing.assert_close(found[0, 0, 0], center + 5.0 * normal)
     logs = (center / 20 + spread / 10 * normal).exp().expand(1, 4, 1, -1)
-    found = varied(logs, more / 100, torch.ones(1, 1, dtype=torch.bool), NORMAL)
+    found = varied(logs, more / 100, torch.ones(1, 1, dtype=torch.bool), LEVELS)
     torch.testing.assert_close(found[0, 0, 0].log(), center / 20 + 0.5 * normal)
     none = torch.zeros(1, 4, 1, dtype=torch.float64)
-    assert torch.equal(varied(quantiles, none, torch.ones(1, 1, dtype=torch.bool), NORMAL), quantiles)
+    assert torch.equal(varied(quantiles, none, torch.ones(1, 1, dtype=torch.bool), LEVELS), quantiles)
