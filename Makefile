@@ -31,8 +31,8 @@ test: $(STAMP) ## run the fast tests
 lowest: .venv-lowest/.stamp ## run the fast tests on the oldest releases that pyproject.toml allows
 	.venv-lowest/bin/python -m pytest -q -n 2 --dist worksteal $(LOWEST_WARNINGS)
 
-slow: $(STAMP) ## run the slow proofs
-	$(BIN)/python -m pytest -q -m slow -n 2 --dist worksteal
+slow: $(STAMP) ## run the slow proofs and the long tests
+	$(BIN)/python -m pytest -q -m "slow or long" -n 2 --dist worksteal
 
 check: $(STAMP) ## check format, lint, types and the direction of imports
 	$(BIN)/ruff format --check .

@@ -209,6 +209,7 @@ def test_epf_prints_a_table_and_writes_rows(tmp_path, monkeypatch, capsys):
     assert f"EPF-DE.csv {paths[1]}" in said.out and "seed 1 · 20 windows" in said.err
 
 
+@pytest.mark.long
 def test_two_years_of_prices_are_scored_beside_published_forecasts(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(epf_two_years, "DAYS", 14)
     path = _write(tmp_path / "EPF-DE.csv", 60 * 24, ("load", "OT"))
@@ -270,6 +271,7 @@ def _m4_files(folder: Path) -> tuple[Path, Path]:
     return _write_m4(folder / "M4-X-train.csv", train), _write_m4(folder / "M4-X-test.csv", test)
 
 
+@pytest.mark.long
 def test_m4_averages_over_series_and_divides_by_naive2(tmp_path, monkeypatch, capsys):
     train, test = _m4_files(tmp_path)
     out = tmp_path / "rows.json"

@@ -96,6 +96,7 @@ def test_the_options_of_a_table_are_the_fields_of_the_config():
         assert words[0] == words[1]
 
 
+@pytest.mark.long
 def test_the_main_job_in_six_lines(tmp_path):
     tiny.shop().write_csv(tmp_path / "sales.csv")
     tiny.prices().write_csv(tmp_path / "promos.csv")
@@ -127,6 +128,7 @@ def test_results_are_pandas_or_polars_frames_whatever_the_table_was():
     assert ahead.to_pandas()["q0.9"].equals(again.frame["q0.9"])
 
 
+@pytest.mark.long
 def test_the_same_rows_give_the_same_model_whatever_they_come_in(tmp_path):
     table = tiny.shop()
     table.write_csv(tmp_path / "shop.csv")
@@ -146,6 +148,7 @@ def test_the_same_rows_give_the_same_model_whatever_they_come_in(tmp_path):
         assert _weights(model) == _weights(expected)
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_model_and_another_one_another():
     again = fc.fit(tiny.shop(), horizon=7, known="price", config=tiny.TINY, quiet=True)
     assert _weights(again) == _weights(tiny.model())
@@ -221,6 +224,7 @@ def test_every_function_names_an_unknown_argument_and_the_nearest(function):
     ]
 
 
+@pytest.mark.long
 def test_quiet_says_nothing_and_nothing_is_written_where_nothing_was_asked(
     capfd, tmp_path, monkeypatch
 ):

@@ -155,6 +155,7 @@ def test_a_store_is_classified_as_its_table(classifier, tmp_path):
 # Steps
 
 
+@pytest.mark.long
 def test_each_step_has_a_row_with_its_time(step_classifier):
     table = machines(1, 3)
     found = step_classifier.predict(table).frame
@@ -538,6 +539,7 @@ def test_what_only_forecasts_have_is_refused(classifier):
 # Many series, and searches
 
 
+@pytest.mark.long
 def test_a_table_of_many_series_is_classified_in_parts_and_resumed(classifier, tmp_path):
     one, many = waves(1, 3), []
     for number in range(1100):
@@ -580,6 +582,7 @@ def test_processes_classify_as_one_does(step_classifier, tmp_path):
     assert one.read_bytes() == two.read_bytes()
 
 
+@pytest.mark.long
 def test_a_search_ranks_settings_by_held_out_series(tmp_path):
     space = {"model.width": {"choice": [8, 16]}}
     options = dict(config=SMALL, tracking=False, quiet=True, storage=tmp_path / "study.journal")

@@ -35,6 +35,7 @@ def test_text_of_a_figure_is_never_mathematics(tmp_path):
     assert figure_svg(figure).count(NAME) == 5
 
 
+@pytest.mark.long
 def test_dollars_in_names_cost_no_model(tmp_path, capsys):
     table = tiny.plain().rename({"sales": NAME}).with_columns(store=pl.col("store") + NAME)
     fc.fit(table, horizon=7, target=NAME, config=tiny.NETWORK, out=tmp_path / "model")
@@ -65,6 +66,7 @@ def test_a_drawing_that_fails_costs_no_model_and_is_a_warning(tmp_path, no_font,
     np.testing.assert_array_equal(again.quantiles, model.predict(tiny.plain()).quantiles)
 
 
+@pytest.mark.long
 def test_a_drawing_that_fails_costs_no_forecast_and_no_scores(
     tmp_path, monkeypatch, no_font, shell, empty_store
 ):
@@ -86,6 +88,7 @@ def test_a_drawing_that_fails_costs_no_forecast_and_no_scores(
     assert made - {"mlartifacts"} == {"model", "plain.csv", "rows.csv", "scores.csv", "runs.db"}
 
 
+@pytest.mark.long
 def test_what_happens_is_said_with_its_seconds(monkeypatch, capsys):
     import time
 

@@ -106,6 +106,7 @@ def _place(folder: Path) -> None:
     (folder / "data" / "demo_future.csv").symlink_to(ROOT / "data" / "demo_future.csv")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("undrawn")
 def test_the_recipe_of_a_new_product_runs(tmp_path, monkeypatch, shell):
     import polars as pl
@@ -127,6 +128,7 @@ def test_the_recipe_of_a_new_product_runs(tmp_path, monkeypatch, shell):
     assert len(rows) == 28 and set(rows["status"]) == {"cold"} and rows["forecast"].n_unique() > 7
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("undrawn")
 def test_the_what_if_runs_in_the_shell_and_in_python(tmp_path, monkeypatch, shell):
     import forecaster as fc
@@ -147,6 +149,7 @@ def test_the_what_if_runs_in_the_shell_and_in_python(tmp_path, monkeypatch, shel
     assert frame.columns == ["store", "date", "price", "promo"] and frame.height == 336
 
 
+@pytest.mark.long
 def test_the_effects_are_those_that_the_page_prints(tmp_path, monkeypatch, capsys, shell):
     pytest.importorskip("holidays")
     page = (ROOT / "docs" / "effects.md").read_text(encoding="utf-8")
@@ -166,6 +169,7 @@ def test_the_effects_are_those_that_the_page_prints(tmp_path, monkeypatch, capsy
     assert "promo: +" in shell(*shlex.split(command)[1:]).out
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("undrawn")
 def test_the_forecasts_without_a_fit_run(tmp_path, monkeypatch, shell):
     page = (ROOT / "docs" / "how-to.md").read_text(encoding="utf-8")
@@ -194,6 +198,7 @@ def test_the_forecast_of_a_workbook_is_a_workbook(tmp_path, monkeypatch):
     assert found["date"].dtype == pl.Date and found["lead"].max() == 14
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("undrawn")
 def test_the_estimator_runs(tmp_path, monkeypatch):
     import forecaster as fc

@@ -18,6 +18,7 @@ def fitted() -> fc.Estimator:
     return fc.Estimator(7, **OPTIONS).fit(tiny.shop(), tiny.prices())
 
 
+@pytest.mark.long
 def test_forecasts_are_those_of_fit_to_the_last_digit(fitted):
     model = fc.fit(tiny.shop(), 7, future=tiny.prices(), **OPTIONS)
     expected = model.predict(tiny.shop(), tiny.prices(), levels=[80])

@@ -78,6 +78,7 @@ assert not run("demo")
     assert not made & {"forecast.png", "report.html"}
 
 
+@pytest.mark.long
 def test_a_missing_extra_is_one_line_with_the_pip_command_before_any_work(python, tmp_path):
     commands = {
         "fit shop.csv --horizon 7 --out new --holidays DE": "pip install holidays",

@@ -112,6 +112,7 @@ def _run(monkeypatch, *words: object) -> None:
     guarded(league.main)
 
 
+@pytest.mark.long
 def test_a_league_scores_all_models_on_the_same_cells(tmp_path, monkeypatch, capsys):
     names, values = _folder(tmp_path)
     peer, out = tmp_path / "peer", tmp_path / "rows.json"

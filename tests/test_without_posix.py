@@ -55,6 +55,7 @@ def shop(tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 def test_a_table_is_checked_and_forecast(shop):
     assert "sales" in command(shop, "check shop.csv --horizon 7")
     command(shop, "predict shop.csv --horizon 7 --out next.csv")

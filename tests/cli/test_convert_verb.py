@@ -32,6 +32,7 @@ def test_check_says_of_a_store_what_it_says_of_the_table(folder, shell, store):
     assert shell("check", "store").out == shell("check", "shop.csv", "--known", "price").out
 
 
+@pytest.mark.long
 def test_a_model_fitted_to_a_store_is_the_one_fitted_to_the_table(folder, shell, store):
     one = shell("fit", "shop.csv", "--known", "price", *FIT, "--out", "one")
     other = shell("fit", "store", *FIT, "--out", "other")

@@ -6,6 +6,7 @@ from forecast import tiny
 EXPLAIN = ("explain", "model", "shop.csv", "--future", "prices.csv")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("suffix, opening", [("html", b"<!doctype html>"), ("png", b"\x89PNG")])
 def test_explain_writes_a_page_or_a_picture_and_says_what_matters(folder, shell, suffix, opening):
     answer = shell(*EXPLAIN, "--only", "b", "--out", f"deep/attention.{suffix}")
@@ -17,6 +18,7 @@ def test_explain_writes_a_page_or_a_picture_and_says_what_matters(folder, shell,
     assert (folder / f"deep/attention.{suffix}").read_bytes().startswith(opening)
 
 
+@pytest.mark.long
 def test_explain_at_a_past_date_shows_the_truth(folder, shell):
     words = ["--cutoff", "2024-03-20", "--only", "a", "--channel", "sales", "--out", "a.html"]
     assert shell("explain", "plain_model", "plain.csv", *words).code == 0

@@ -13,6 +13,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.long
 def test_a_model_is_registered_and_forecasts_by_its_name(folder, shell, monkeypatch, empty_store):
     shutil.copy(empty_store, folder / "mlflow.db")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder}/mlflow.db")

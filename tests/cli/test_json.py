@@ -209,6 +209,7 @@ def test_a_verb_prints_one_document_of_pinned_keys_and_writes_the_same_files(
         assert printed == (files, sorted((first.out + first.err).splitlines()))
 
 
+@pytest.mark.long
 def test_a_document_names_the_run_of_its_verb_in_its_store(place, shell):
     uri = f"sqlite:///{place}/mlflow.db"
     options = ("--horizon", 7, "--experts", "naive", "--set", f"tracking.uri={uri}", "--json")
@@ -431,6 +432,7 @@ def test_a_full_disk_is_one_line(folder, shell, monkeypatch):
     assert shell("check", "plain.csv", "--json").code == 2
 
 
+@pytest.mark.long
 def test_a_classifier_answers_with_classes(folder, shell):
     steps = [
         (f"s{n}", step, (-1.0) ** (step // (2 + n % 2)) + n / 100, "ab"[n % 2])

@@ -8,6 +8,7 @@ from evaluation.report_page import Read
 from forecaster.api import shell_command
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("undrawn")
 def test_backtest_writes_a_page(folder, shell):
     words = ["--windows", 2, "--report", "pages/report.html"]
@@ -43,6 +44,7 @@ def test_a_page_that_cannot_be_written_is_refused_before_the_work(folder, shell,
     assert {one.name for one in folder.iterdir()} == before
 
 
+@pytest.mark.long
 def test_predict_and_backtest_draw_a_picture(folder, shell):
     answer = shell("predict", "plain_model", "plain.csv", "--out", "new.csv", "--plot", "new.png")
     assert answer.code == 0 and "drew new.png" in answer.out

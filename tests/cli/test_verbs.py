@@ -189,6 +189,7 @@ def test_backtest_writes_rows_with_the_truth_and_says_who_wins(folder, shell):
     assert (rows["date"] > rows["cutoff"]).all()
 
 
+@pytest.mark.long
 def test_backtest_of_a_table_alone_is_that_of_a_model_with_the_same_settings(folder, shell):
     words = ["--windows", 1, "--horizon", 7]
     answer = shell("backtest", "plain.csv", *words, "--config", "tiny.yaml", "--out", "alone.csv")
@@ -221,6 +222,7 @@ def test_backtest_of_a_table_alone_is_that_of_a_model_with_the_same_settings(fol
         assert answer.code == 2 and said in answer.err, answer.err
 
 
+@pytest.mark.long
 def test_a_leaderboard_ranks_settings_experts_and_baselines_and_is_drawn(folder, shell):
     tiny.write_tiny(folder / "other.yaml", model={"experts": ["naive"]})
     words = ["--horizon", 7, "--windows", 1, "--config", "tiny.yaml", "--set", "model.experts=[]"]
@@ -247,6 +249,7 @@ def test_a_leaderboard_ranks_settings_experts_and_baselines_and_is_drawn(folder,
     assert (folder / "board.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.long
 def test_backtest_refits_before_every_cutoff_when_told(folder, shell):
     words = ["--windows", 2, "--refit", "each", "--stride", 3]
     answer = shell("backtest", "plain_model", "plain.csv", *words)

@@ -129,6 +129,7 @@ def test_scores_are_over_the_cells_that_all_models_forecast():
     assert theirs["WQL"] == pytest.approx(naive) and theirs["coverage_80"] == 0.5
 
 
+@pytest.mark.long
 def test_a_meter_at_23_million_is_scored_by_its_own_values():
     steps = np.random.default_rng(0).integers(0, 9, 24 * 20) / 4
     hours = pl.datetime_range(datetime(2024, 1, 1), datetime(2024, 1, 20, 23), "1h", eager=True)

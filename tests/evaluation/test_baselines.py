@@ -102,6 +102,7 @@ def test_a_baseline_is_the_forecast_of_its_expert(name, expert):
         np.testing.assert_allclose(found, made.quantiles, rtol=1e-6)
 
 
+@pytest.mark.long
 @given(problem=problems(), noise=st.sampled_from([1e30, -5.0, np.nan]))
 def test_forecasts_are_bit_equal_alone_and_in_small_blocks_and_read_nothing_else(problem, noise):
     (values, indptr, cutoff, series), *options = problem

@@ -74,6 +74,7 @@ def test_a_base_forecast_is_scored_beside_its_reconciliation_and_a_missing_truth
     assert columns["WAPE reconciled"][0] == pytest.approx(error.sum() / total.sum())
 
 
+@pytest.mark.long
 def test_the_shell_prints_levels_and_refuses_what_is_no_hierarchy(tmp_path):
     sales().write_csv(tmp_path / "sales.csv")
     words = ["backtest", str(tmp_path / "sales.csv"), "--horizon", "5", "--windows", "2", "--no-fit"]

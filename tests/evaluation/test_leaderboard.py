@@ -46,6 +46,7 @@ def _alone(**options):
     return fc.backtest(_table(), 7, windows=2, quiet=True, **{"config": CONFIG} | options)
 
 
+@pytest.mark.long
 def test_settings_forecast_as_in_a_backtest_of_their_own():
     board, alone = _board(), _alone()
     for column in ("forecast", "q0.1", "q0.9"):
@@ -57,6 +58,7 @@ def test_settings_forecast_as_in_a_backtest_of_their_own():
     np.testing.assert_array_equal(_forecasts(board, PRESET, "q0.1"), _forecasts(alone, MODEL, "q0.1"))
 
 
+@pytest.mark.long
 def test_experts_forecast_as_in_a_fit_of_their_own():
     board = _board()
     found = _forecasts(board, "expert theta")
@@ -168,6 +170,7 @@ def test_models_that_give_points_alone_are_ranked_by_mase_and_it_is_said():
     assert _board().ranked_by == "WQL" and not any(one.rule == "ranking" for one in _board().findings)
 
 
+@pytest.mark.long
 def test_no_row_is_there_twice_and_shared_experts_have_the_seconds_that_solved_them():
     rng = np.random.default_rng(0)
     days = pl.date_range(tiny.day(0), tiny.day(259), eager=True)

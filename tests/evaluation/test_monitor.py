@@ -42,6 +42,7 @@ def monitor(change):
     return model().monitor(shop(change), quiet=True)
 
 
+@pytest.mark.long
 def test_an_untouched_model_is_not_broken():
     found = monitor("none")
     assert not found.broken and found.sentence.startswith(
@@ -81,6 +82,7 @@ def test_blocks_are_sums_over_their_cells():
     assert found.blocks.bias[0] == pytest.approx(bias)
 
 
+@pytest.mark.long
 def test_earlier_forecasts_are_judged_as_they_were_made():
     days = [SEEN, SEEN + 7]
     made = [model().predict(shop(days=count)).frame for count in days]
@@ -100,6 +102,7 @@ def test_forecasts_of_another_horizon_or_without_quantiles_are_those_of_another_
         model().monitor(shop(), forecasts={"points": points}, quiet=True)
 
 
+@pytest.mark.long
 def test_the_shell_exits_with_3_writes_a_page_and_recalibrates(shell, tmp_path, monkeypatch):
     opened = []
     counted = lambda *given, **options: opened.append(1) or open_panel(*given, **options)  # noqa: E731
@@ -134,6 +137,7 @@ def test_without_new_truth_there_is_nothing_to_judge(shell, tmp_path):
     assert answer.code == 0 and "no truth has come after 2024-07-18" in answer.out
 
 
+@pytest.mark.long
 def test_few_rows_before_the_fit_are_too_few_to_tell_what_is_usual():
     short = fc.fit(shop(days=24), horizon=7, config=tiny.TINY, quiet=True)
     found = short.monitor(shop(days=31), quiet=True)
@@ -165,6 +169,7 @@ def test_covariates_out_of_range_and_gaps_are_named():
     assert "60 % of the cells of b are missing" in texts["gaps"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("value", [0.0, 5.0])
 def test_a_series_that_never_changes_is_not_broken_and_one_that_begins_to_is(value):
     days = [tiny.day(number) for number in range(228)]

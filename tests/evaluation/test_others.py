@@ -30,6 +30,7 @@ def _beside(**others):
     return fc.backtest(tiny.plain(), 7, windows=3, fit=False, tracking=False, quiet=True, others=others)
 
 
+@pytest.mark.long
 def test_the_rows_of_models_given_back_have_their_scores():
     models = {"one": "seasonal naive", "two": "ETS"}
     backtest = _beside(**{name: _rows(model) for name, model in models.items()})
@@ -215,6 +216,7 @@ def test_scoring_without_a_name_or_in_vain_is_refused():
 # What is fitted
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("refit", "fits"), [(2, 2), ("each", 3)])
 def test_a_model_is_fitted_again_every_so_many_windows(refit, fits, capsys):
     settings = {"experts": "naive", "config": {"fit": {"validation": None}}, "tracking": False}
@@ -228,6 +230,7 @@ def test_a_model_is_fitted_again_every_so_many_windows(refit, fits, capsys):
         ]
 
 
+@pytest.mark.long
 def test_a_gap_keeps_rows_before_the_cutoff_out_of_the_fit_alone(capsys):
     moved = tiny.plain().with_columns(
         sales=pl.when(pl.col("date").is_between(tiny.day(88), tiny.day(92)))

@@ -48,6 +48,7 @@ def _said(found):
     return verdict_section(ReportData(found))
 
 
+@pytest.mark.long
 def test_all_sections_are_there_and_every_link_leads_to_one():
     assert list(Read(render_report(_plain())).sections) == ALWAYS
     read = Read(_page())
@@ -364,6 +365,7 @@ def test_the_config_and_the_environment_show_how_to_repeat_it():
     assert "s<1>" in read.sections["audit"] and "fill & see" in read.sections["audit"]
 
 
+@pytest.mark.long
 def test_a_report_is_written_whole_and_under_the_name_of_a_page(tmp_path):
     with pytest.raises(fc.OutputError, match=r"report\.pdf: expected a name ending in \.html"):
         _plain().report(tmp_path / "report.pdf")
@@ -372,6 +374,7 @@ def test_a_report_is_written_whole_and_under_the_name_of_a_page(tmp_path):
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == _page()
 
 
+@pytest.mark.long
 def test_a_backtest_of_a_model_has_its_context():
     found = tiny.network_model().backtest(tiny.plain(), windows=2, stride=3, series="store", quiet=True)
     read = Read(render_report(found))
@@ -383,6 +386,7 @@ def test_a_backtest_of_a_model_has_its_context():
     assert cutoff in read.sections["model"]
 
 
+@pytest.mark.long
 def test_a_fit_leaves_a_page_about_its_validation_windows(tmp_path):
     model = fc.fit(
         tiny.plain(),

@@ -47,6 +47,7 @@ def fitted(panel, config, said=None):
     return fit_panel(panel, config, split, TrainingContext(reporter=Said()))
 
 
+@pytest.mark.long
 def test_what_is_measured_is_thrown_away_and_the_fit_is_the_one_of_so_many_steps(
     make_panel, make_config, monkeypatch
 ):
@@ -93,6 +94,7 @@ TINY = {
 }
 
 
+@pytest.mark.long
 def test_a_fit_that_goes_on_measures_nothing_again(tmp_path, monkeypatch):
     class Stopped(BaseException):
         pass

@@ -51,6 +51,7 @@ def test_a_fit_has_conformal_factors_and_their_effect_among_its_metrics(fitted, 
     assert json.loads((tmp_path / "model" / "metrics.json").read_text())["calibration"] == told
 
 
+@pytest.mark.long
 def test_rows_of_the_calibration_replaced_by_noise_change_conformal_factors_only(fitted):
     panel, split, artifact = fitted
     _, _, held = split.validation.locate(split.validation_windows)
@@ -64,6 +65,7 @@ def test_rows_of_the_calibration_replaced_by_noise_change_conformal_factors_only
     assert again.metrics["validation"]["cells"] == artifact.metrics["validation"]["cells"]
 
 
+@pytest.mark.long
 def test_rows_after_the_last_that_was_trained_on_change_nothing(fitted):
     panel, _, artifact = fitted
     begun = panel.reaching(np.full(2, panel.time.max()), 40)

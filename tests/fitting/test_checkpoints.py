@@ -115,6 +115,7 @@ def _steps(artifact):
 SLOW = {"refit": [pytest.mark.slow]}
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("short_fits")
 @pytest.mark.parametrize("kind", [pytest.param(name, marks=SLOW.get(name, [])) for name in KINDS])
 def test_a_training_stopped_at_every_step_ends_as_one_that_never_was(
@@ -132,6 +133,7 @@ def test_a_training_stopped_at_every_step_ends_as_one_that_never_was(
     _assert_same(again, whole)
 
 
+@pytest.mark.long
 def test_a_training_with_no_step_left_tells_its_curves_again(tmp_path, small):
     # What the process before had told may have died with it, before it was sent.
     fit, _ = small
@@ -143,6 +145,7 @@ def test_a_training_with_no_step_left_tells_its_curves_again(tmp_path, small):
     assert told[1].finished
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fit", [{"freeze_encoder": True}, {"adapters": 2}], ids=str)
 def test_a_warm_start_goes_on_exactly(tmp_path, make_panel, make_config, fit):
     start = fit_panel(*_prepared(make_panel, make_config, known=0, fit={"steps": 1}))

@@ -65,6 +65,7 @@ def test_member_k_is_the_network_that_a_fit_of_its_own_with_seed_plus_k_trains(m
         assert told == alone.metrics["members"][0]
 
 
+@pytest.mark.long
 def test_an_ensemble_forecasts_the_weighted_mean_of_its_members_from_one_folder(tmp_path, two):
     artifact, panel, _, _ = two
     save_artifact(artifact, tmp_path / "model")
@@ -115,6 +116,7 @@ def test_evidence_ends_one_training_and_the_next_begins(make_panel, make_config,
     assert all(0 < few <= member["best_step"] for few, member in zip(taken, members, strict=True))
 
 
+@pytest.mark.long
 def test_what_training_validates_is_the_mixture_at_the_weight_that_is_then_chosen(
     make_panel, make_config, monkeypatch
 ):
@@ -140,6 +142,7 @@ def test_what_training_validates_is_the_mixture_at_the_weight_that_is_then_chose
     assert float(cells) == pytest.approx(observed, rel=1e-5)
 
 
+@pytest.mark.long
 def test_a_refit_trains_each_member_on_all_rows_for_its_best_number_of_steps(make_panel, make_config):
     panel, watch = make_panel(2, 60), _Watch()
     settings = {"model": {"dropout": 0.1}}
@@ -292,6 +295,7 @@ def test_what_nothing_validates_is_not_trained_and_the_experts_forecast(fit, cap
     assert np.isfinite(model.predict(table).median).all()
 
 
+@pytest.mark.long
 def test_a_network_beside_experts_needs_100_windows_or_steps_that_are_asked_for(capsys, monkeypatch):
     """36 days leave 18 windows; of the network only its size stays, for a fit that starts from it."""
     days = pd.date_range("2024-01-01", periods=36)

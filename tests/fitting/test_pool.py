@@ -92,6 +92,7 @@ def test_bands_are_narrower_at_quiet_hours_of_the_day(make_panel, make_config):
     assert 0.2 < width[quiet].mean() / width[~quiet].mean() < 0.8
 
 
+@pytest.mark.long
 def test_the_median_of_tsb_is_one_and_not_its_mean():
     draw = np.random.default_rng(0)
     demand = draw.poisson(3.0, (8, 200)) * (
@@ -108,6 +109,7 @@ def test_the_median_of_tsb_is_one_and_not_its_mean():
     assert 0.7 < backtest.scores["forecaster"]["coverage_80"] < 0.95
 
 
+@pytest.mark.long
 def test_counts_with_zeros_are_never_forecast_below_0():
     hour = np.arange(24 * 40) % 24
     counts = np.random.default_rng(0).poisson(np.where((hour > 6) & (hour < 21), 5.0, 0.0))

@@ -153,6 +153,7 @@ def test_the_loss_is_the_pinball_of_nine_levels_in_units_of_the_row(rows):
         assert float(total[row]) == pytest.approx(wanted, rel=1e-3)
 
 
+@pytest.mark.long
 def test_a_resumed_training_ends_as_an_uninterrupted_one_and_lowers_the_loss(rows, tmp_path):
     tables = [RowTable("made", "made", "M", True, range(len(rows.truth)))]
     held_out = [batch_of(rows, np.arange(64), np.zeros(64, np.int64))]

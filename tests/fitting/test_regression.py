@@ -124,6 +124,7 @@ def test_a_gap_breaks_two_pairs_of_rows():
     assert summed([unit._replace(z=z)]).rows == whole.rows - 2
 
 
+@pytest.mark.long
 def test_variances_are_near_those_of_the_largest_restricted_likelihood():
     units = units_of(4, count=20)
     found = solve(units, GROUP, phi=0.5)

@@ -97,6 +97,7 @@ def test_other_channels_another_frequency_and_another_horizon_are_welcome():
     assert torch.equal(now["embedding.time.phase.weight"][:, 8:], was["embedding.time.phase.weight"])
 
 
+@pytest.mark.long
 def test_periods_are_carried_where_a_step_is_as_long():
     config = tiny.NETWORK | {"data": {"periods": [5, 9]}}
     old = fc.fit(tiny.plain(), horizon=7, config=config, quiet=True)
@@ -152,6 +153,7 @@ def test_without_a_horizon_it_is_the_models():
     assert new.artifact.horizon == tiny.HORIZON
 
 
+@pytest.mark.long
 def test_settings_that_contradict_the_weights_are_refused_with_the_numbers():
     model = {"width": 32, "patch": 5, "head": "student_t", "quantile_levels": [0.1, 0.5]}
     with pytest.raises(ConfigError) as caught:
@@ -218,6 +220,7 @@ def test_a_frozen_encoder_stays_and_the_rest_learns():
             assert not torch.equal(now[name], weight), name
 
 
+@pytest.mark.long
 def test_adapters_leave_an_artifact_of_plain_matrices_that_moved_by_their_rank(tmp_path):
     old = _attention_alone()
     was = {name: weight.clone() for name, weight in _weights(old).items()}
@@ -252,6 +255,7 @@ def test_contract_and_card_tell_where_the_weights_come_from(tmp_path):
     assert f"until 2024-04-09, fingerprint {old.artifact.fingerprint}" in card
 
 
+@pytest.mark.long
 def test_nothing_that_the_first_weights_have_seen_is_scored_by_refit_never():
     old = _attention_alone(tiny.plain, ())  # until 2024-04-09
     new = _fit(tiny.plain(days=80), old, known=(), **UNTRAINED)  # until 2024-03-20
@@ -275,6 +279,7 @@ def test_rows_without_times_are_scored_by_refit_never_only_in_the_table_of_the_f
             held.backtest(other, windows=3, refit="never", quiet=True)
 
 
+@pytest.mark.long
 def test_times_of_another_kind_are_not_compared():
     schema, artifact = tiny.plain_model().artifact.schema, tiny.plain_model().artifact
     assert seen_until(5, schema, artifact) == artifact.trained_until

@@ -129,6 +129,7 @@ def test_without_validation_windows_or_with_one_stretch_the_shipped_maps_stay(ma
             assert torch.equal(one, own)
 
 
+@pytest.mark.long
 def test_where_the_table_teaches_what_others_did_not_tuning_is_a_gain_on_later_rows(monkeypatch):
     monkeypatch.setattr(tuning, "STEPS", STEPS)
     monkeypatch.setattr(tuning, "_ROWS", 1000)
@@ -157,6 +158,7 @@ def shipped_for(attention):
     return fresh
 
 
+@pytest.mark.long
 def test_tuned_maps_are_kept_in_a_refit_a_file_and_a_warm_start(
     make_panel, make_config, tmp_path, monkeypatch
 ):

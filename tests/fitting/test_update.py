@@ -42,6 +42,7 @@ def updated(refit="all"):
     return model().update(shop(), refit=refit, quiet=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("refit", ["bands", "experts", "all"])
 def test_an_update_knows_the_new_rows_at_the_same_settings_and_leaves_the_model_as_it_was(refit):
     before = tiny.bits(model().predict(shop(100)).quantiles)
@@ -57,6 +58,7 @@ def test_an_update_knows_the_new_rows_at_the_same_settings_and_leaves_the_model_
         new.backtest(shop(), windows=1, refit="never", quiet=True)
 
 
+@pytest.mark.long
 def test_the_linear_expert_of_an_update_is_that_of_a_fit_to_all_rows():
     first = fc.fit(shop(100), horizon=7, config=EXACT, quiet=True)
     panel, plan = first.open(shop()), first.artifact.plan
@@ -86,6 +88,7 @@ def test_without_new_rows_an_update_is_the_same_model_and_writes_nothing(shell, 
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.long
 def test_the_verb_writes_the_model_of_python(shell, tmp_path):
     save_artifact(model().artifact, tmp_path / "model")
     shop().write_csv(tmp_path / "shop.csv")
@@ -141,6 +144,7 @@ def test_revised_rows_are_counted(capsys):
     )
 
 
+@pytest.mark.long
 def test_new_series_and_new_words_are_taken_in(tmp_path):
     more = pl.concat(
         [shop(), shop().filter(store="a").with_columns(store=pl.lit("d"), city=pl.lit("west"))]
@@ -167,6 +171,7 @@ def test_each_network_of_an_ensemble_goes_on_from_its_own_weights():
         assert trained and all(np.array_equal(*(one[name] for one in weights)) for name in trained)
 
 
+@pytest.mark.long
 def test_weights_that_training_makes_worse_are_not_kept():
     config = tiny.NETWORK | {"fit": tiny.TINY["fit"] | {"steps": 30}}
     good = fc.fit(tiny.plain(), horizon=7, config=config, quiet=True)
@@ -195,6 +200,7 @@ def test_an_adapted_band_follows_each_time_in_turn():
     assert factor == pytest.approx(expected, rel=1e-12) and factor > 1.1
 
 
+@pytest.mark.long
 def test_bands_follow_noise_that_has_grown():
     rng = np.random.default_rng(3)
     noise = rng.normal(size=(200, 4)) * np.where(np.arange(200) < 150, 1, 3)[:, None]

@@ -55,6 +55,7 @@ def known(kind):
     return ["event"] if kind == "words" else ["event", "other"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["sum", "factor", "words"])
 def test_bands_on_the_days_of_an_event_are_as_wide_as_it_varies(kind):
     """By the true distribution: without what varies they hold a third of what comes on such days."""
@@ -73,6 +74,7 @@ def test_bands_on_the_days_of_an_event_are_as_wide_as_it_varies(kind):
     assert 0.74 < np.mean(plain) < 0.94
 
 
+@pytest.mark.long
 def test_a_fit_knows_what_varies_and_keeps_it(tmp_path):
     table, mean, spread = planted("sum", 5)
     past = table.filter(pl.col("y").is_not_null())

@@ -51,6 +51,7 @@ def test_status_says_from_95_percent_on_that_no_residuals_scale_the_tails():
     assert set(ahead(quantiles=0.01).status) == {"ok" + UNSCALED}
 
 
+@pytest.mark.long
 def test_calibrated_tails_are_scaled_saved_and_silent(tmp_path):
     model = tiny.plain_model()
     model.artifact.ensemble.tail_factor = 2.0
@@ -121,6 +122,7 @@ def test_a_file_of_sample_paths_has_no_bands(tmp_path):
         tiny.plain_model().predict_to(tmp_path / "paths.csv", tiny.plain(), samples=5, levels=80)
 
 
+@pytest.mark.long
 def test_a_backtest_scores_the_bands_that_were_asked_for():
     found = fc.backtest(
         tiny.plain(), 7, 2, fit=False, quiet=True, levels=[60, 95], quantiles=[0.05, 0.3]
@@ -142,6 +144,7 @@ def test_a_backtest_scores_the_bands_that_were_asked_for():
     assert "coverage_95" in found.by("lead").columns
 
 
+@pytest.mark.long
 def test_rows_of_a_backtest_have_the_bands_and_mean_that_each_model_forecasts():
     """Of experts alone too: within the bounds, whole, and as their own models say."""
     table = tiny.plain().with_columns((pl.col("sales") - 9).clip(0).round())

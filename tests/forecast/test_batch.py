@@ -92,6 +92,7 @@ def test_a_small_table_is_one_file_at_once(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
+@pytest.mark.long
 def test_shards_in_any_order_give_the_bytes_of_one_process(tmp_path, table):
     model, out = tiny.plain_model(), tmp_path / "out.parquet"  # with experts
     for k in (3, 1, 2):

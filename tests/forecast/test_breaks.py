@@ -65,6 +65,7 @@ def test_a_forecast_is_near_the_best_one(plant, most):
     assert 0.65 < inside.mean() < 0.95
 
 
+@pytest.mark.long
 def test_a_fit_follows_a_break_and_no_typing_error():
     values, mean = drawn()
     shift(values[:10], mean[:10])
@@ -107,6 +108,7 @@ def test_what_a_covariate_explains_is_no_outlier():
     assert "outlier" in {one.rule for one in ignored.findings}
 
 
+@pytest.mark.long
 def test_no_row_after_the_cutoff_says_what_an_outlier_is():
     values, _ = drawn(3)
     # The first row may be an outlier as long as no others are seen.

@@ -148,6 +148,7 @@ def test_rare_demand_has_next_to_no_calendar(seed):
     assert effects is None or effects.of_calendar(panel).std() < 0.7
 
 
+@pytest.mark.long
 def test_a_holiday_has_an_effect_of_its_own_and_of_the_days_around_it():
     pytest.importorskip("holidays")
     time = days(1220)
@@ -195,6 +196,7 @@ def test_effects_of_dates_are_the_columns_of_terms_times_coefficients():
             np.testing.assert_allclose(effect[own], expected - center, atol=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("factors", [False, True])
 def test_a_window_without_its_calendar_is_cut_from_a_panel_without_it(factors):
     random = np.random.default_rng(8)

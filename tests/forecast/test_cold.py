@@ -45,6 +45,7 @@ def _silent(new: pl.DataFrame, days: int = 1) -> pl.DataFrame:
     return new.filter(before).with_columns(sales=pl.lit(None, pl.Float64))
 
 
+@pytest.mark.long
 def test_new_series_are_forecast_from_their_statics_with_bands_that_cover():
     model, old, new = _trained()
     forecast = model.predict(pl.concat([old, _silent(new)]))
@@ -146,6 +147,7 @@ def _promoted() -> tuple[fc.Forecaster, pl.DataFrame, pl.DataFrame]:
     return model, history, ahead
 
 
+@pytest.mark.long
 def test_future_rows_begin_a_series_without_a_fit_too():
     history, ahead = _shops("abcdefgh", range(98)), _shops("abcdefghwxyz", range(98, 105))
     roles = {"known": "promo", "categorical": "size", "static": "size"}
@@ -176,6 +178,7 @@ def test_future_rows_begin_a_series_without_a_fit_too():
         fc.predict(few, 7, future=future, only="z", **roles)
 
 
+@pytest.mark.long
 def test_future_rows_alone_begin_a_series_that_follows_weekday_and_promotion_of_the_others():
     model, history, ahead = _promoted()
     future = ahead.drop("sales")
@@ -220,6 +223,7 @@ def test_a_series_that_begins_reads_nothing_after_the_cutoff_but_its_own_known_c
     assert other[0, 6] != np.median(plain[-1, 6])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("a", "b", "shift"), [(3.0, 0.0, 0.0), (0.5, 7.0, -100.0)])
 def test_a_cold_forecast_has_the_unit_of_the_target_it_was_fitted_to(a, b, shift):
     # Always positive: b is 0; of both signs: the spread is that of all series, and b may be any number.

@@ -37,6 +37,7 @@ def meter_model():
     return fc.fit(_meter(), horizon=HORIZON, config=config, quiet=True)
 
 
+@pytest.mark.long
 def test_planted_anomalies_are_found_on_rows_the_model_has_not_seen(meter_model, capsys):
     table = _meter(HOURS + 480, seed=0)
     values = table["load"].to_numpy().copy()
@@ -145,6 +146,7 @@ def test_pandas_in_pandas_out_and_a_wide_table_has_a_row_per_channel():
     np.testing.assert_allclose(frame["actual"][:200], table["load"].to_numpy(), rtol=1e-6)
 
 
+@pytest.mark.long
 def test_a_higher_level_marks_fewer_steps_and_scores_are_distances_in_its_band(meter_model):
     found = [meter_model.detect(_meter(), level=level) for level in (60, 90, 99.5)]
     outside = [one.counts["above"] + one.counts["below"] for one in found]
@@ -249,6 +251,7 @@ def test_events_are_ordered_by_score_and_hold_each_anomaly_once():
     assert f"in {len(expected)} events" in anomalies.report
 
 
+@pytest.mark.long
 def test_a_broken_value_hides_no_other_anomaly_and_an_exact_series_none():
     table, at = _week(7, "spikes", 12.0)
     values = table["riders"].to_numpy().copy()

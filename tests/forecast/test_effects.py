@@ -173,6 +173,7 @@ def test_days_that_were_closed_say_nothing_of_the_others(series):
     assert missed[:, ~is_open[-HORIZON:]].max() < 1e-6
 
 
+@pytest.mark.long
 def test_a_saved_model_keeps_its_effects(tmp_path):
     random = np.random.default_rng(6)
     mean, promo = promoted(random)
@@ -259,6 +260,7 @@ def test_series_beyond_those_that_variances_are_learned_from_have_effects_of_the
     assert np.abs(own - slopes).max() < 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("before", "least", "most"), [(10.0, 9.8, 10.2), (2.0, 9.0, 10.5)])
 def test_a_slope_that_changes_is_that_of_the_last_rows(before, least, most):
     random = np.random.default_rng(3)

@@ -52,6 +52,7 @@ def test_a_new_shop_has_the_week_of_its_kind(rows, most, random):
     assert np.abs(median - truth).sum() < most * np.abs(mean - truth).sum()
 
 
+@pytest.mark.long
 def test_a_shop_that_a_model_has_not_seen_has_the_week_of_its_kind(random):
     old, *_ = shops(random, np.repeat([0, 1, 2], 8), STEPS)
     model = fc.fit(old, horizon=HORIZON, static="kind", config=tiny.TINY, quiet=True)

@@ -97,6 +97,7 @@ def test_weights_are_those_of_the_model_and_sum_to_one():
         np.testing.assert_allclose(found.without[name], expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.long
 def test_the_weighted_mean_and_the_correction_are_the_forecast():
     whole = tiny.plain().with_columns(pl.col("sales").cast(pl.Int64) % 3)
     parts = whole.with_columns(pl.col("sales") * (1 + pl.int_range(pl.len()) % 7 / 10))
@@ -222,6 +223,7 @@ def test_each_expert_has_plain_words_of_its_own():
     assert len({*PLAIN.values()}) == len(PLAIN) and all(PLAIN.values())
 
 
+@pytest.mark.long
 def test_cycles_that_experts_read_off_the_history_are_not_called_unimportant():
     table = tiny.plain(800).filter(store="a")  # with a week
     found = fc.explain(table, 7)
@@ -242,6 +244,7 @@ def test_cycles_that_experts_read_off_the_history_are_not_called_unimportant():
     assert "importance: none of these changes this forecast" in titles
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("horizon", [1, 40])
 def test_every_horizon_can_be_drawn(horizon, tmp_path):
     found = fc.explain(tiny.plain(), horizon, only="a")
@@ -261,6 +264,7 @@ def _of_ets() -> fc.Forecaster:
     return fc.fit(tiny.plain(60), horizon=7, config=config, quiet=True)
 
 
+@pytest.mark.long
 def test_a_network_alone_has_no_experts_and_one_expert_has_all_the_weight():
     alone = tiny.network_model().explain(tiny.plain(60), only="a")
     assert alone.experts is None and alone.maps and "Experts.</b>" not in explanation_page(alone)

@@ -228,6 +228,7 @@ def test_other_channels_are_hidden_in_turn_where_a_channel_sees_them():
         model.explain(wide, channel="bb")
 
 
+@pytest.mark.long
 def test_the_page_needs_nothing_but_itself(tmp_path):
     explained().write(tmp_path / "attention.html")
     page = (tmp_path / "attention.html").read_text(encoding="utf-8")
@@ -265,6 +266,7 @@ def test_a_series_that_is_not_there_or_not_named_is_refused():
         model.explain(late, only="c", cutoff=str(tiny.day(80)))
 
 
+@pytest.mark.long
 def test_of_several_members_the_weightiest_is_looked_into():
     first, second = tiny.plain_model().artifact, _other_plain()
     members = [first.ensemble.members[0], second.ensemble.members[0]]

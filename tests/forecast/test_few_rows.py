@@ -142,6 +142,7 @@ def test_gaps_are_no_observations():
     assert forecast.status[at] == "ok, 2 observations"
 
 
+@pytest.mark.long
 def test_a_saved_model_keeps_the_bands_and_every_reader_of_a_status_takes_them_as_forecasts(tmp_path):
     table, _ = _planted("lognormal", {1: 3, 2: 3, 90: 9})
     model = fc.fit(table, horizon=HORIZON, config=tiny.config_with(experts=["naive"]), quiet=True)

@@ -312,6 +312,7 @@ def _later(minutes: int) -> tuple[pl.DataFrame, pl.DataFrame]:
     return tiny.shop().with_columns(moved), tiny.prices().with_columns(moved)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("minutes", [0, 37], ids=["regular", "irregular"])
 def test_a_shorter_horizon_with_the_known_values_it_reads_is_an_exact_prefix(minutes):
     shop, prices = _later(minutes)
@@ -358,6 +359,7 @@ def test_a_plot_has_a_panel_per_series_and_channel_with_labels():
     assert shown == ["series · load", "series · wind"]
 
 
+@pytest.mark.long
 def test_some_series_are_chosen_by_their_names_and_forecast_as_among_all(tmp_path):
     model, table = tiny.plain_model(), tiny.plain()
     # Store c ends early: the latest observation is one of the others.
@@ -451,6 +453,7 @@ def test_a_forecast_that_is_not_finite_is_empty_with_the_reason():
     assert np.isnan(forecast.quantiles[1]).all() and np.isfinite(forecast.quantiles[[0, 2]]).all()
 
 
+@pytest.mark.long
 def test_a_channel_without_an_observation_has_the_same_answer_in_a_wide_and_a_melted_table(tmp_path):
     rng, row, names = np.random.default_rng(0), pl.int_range(140), ["y", "late", "ended", "dead"]
     cells = {name: 10 + rng.normal(size=140) for name in names}

@@ -371,6 +371,7 @@ def table(tmp_path):
     return str(tmp_path / "trips.csv")
 
 
+@pytest.mark.long
 def test_the_shell_writes_the_hierarchy_of_python(table, tmp_path):
     out = tmp_path / "nodes.csv"
     words = (

@@ -115,6 +115,7 @@ def test_what_if_moves_the_mean_of_counts_by_the_effect():
     assert np.abs(found.difference.mean[:, ~open_days]).max() < 1
 
 
+@pytest.mark.long
 def test_a_lull_of_a_month_is_followed_and_left():
     random = RNG(3)
     demand = random.poisson(2.0, (40, 230)) * (random.random((40, 230)) < 0.5)

@@ -276,6 +276,7 @@ class _Operations(torch.nn.Module):
         )
 
 
+@pytest.mark.long
 def test_operations_are_translated_whole_as_torch_computes_them(monkeypatch):
     def decomposed(*given):
         raise AssertionError("operations were decomposed")

@@ -235,6 +235,7 @@ def test_paths_of_a_cell_have_its_mean_by_a_longer_or_a_shorter_upper_tail():
         np.testing.assert_allclose(moved[:, :180], np.sort(forecast.draw(200), axis=1)[:, :180])
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("all_cutoffs")
 def test_totals_of_rare_demand_are_those_sold():
     """Of 40 series that sell one piece in twenty days, 28 in 14 days: each median is 0."""

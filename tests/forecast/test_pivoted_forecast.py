@@ -44,6 +44,7 @@ def _models():
     return table, prices, model, _pivoted(table), future, twin
 
 
+@pytest.mark.long
 def test_forecasts_are_those_of_the_pivoted_table_in_the_callers_ids():
     table, prices, model, wide, future, twin = _models()
     rows = model.predict(table, future=prices).frame
@@ -94,6 +95,7 @@ def test_a_series_without_rows_has_its_status_and_an_unknown_one_is_refused():
         plain.predict(table, only="2")
 
 
+@pytest.mark.long
 def test_a_backtest_and_anomalies_are_keyed_as_the_table_is():
     table, _, model, wide, _, twin = _models()
     scores, expected = (one.backtest(data, windows=1) for one, data in ((model, table), (twin, wide)))

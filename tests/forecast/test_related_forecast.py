@@ -39,6 +39,7 @@ def _close(one, other):
     assert_frame_equal(one, other, **CLOSE)
 
 
+@pytest.mark.long
 def test_series_of_a_group_read_each_other():
     steps, lag, errors = 300, 12, {}
     noise = np.random.default_rng(0).normal(size=(2, 3, steps))
@@ -55,6 +56,7 @@ def test_series_of_a_group_read_each_other():
     assert errors["plant",] < 0.2 * errors[()]
 
 
+@pytest.mark.long
 def test_one_group_is_forecast_as_layout_wide_does():
     table, prices = _regions()
     table, prices = (one.filter(pl.col("region") == "n") for one in (table, prices))
@@ -71,6 +73,7 @@ def test_one_group_is_forecast_as_layout_wide_does():
     assert_frame_equal(rows.drop("region"), expected, check_exact=True)
 
 
+@pytest.mark.long
 def test_a_series_that_a_group_lacks_has_no_row_anywhere(tmp_path):
     table, prices, model = _fitted()
     forecast = model.predict(table, future=prices)

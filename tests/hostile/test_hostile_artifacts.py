@@ -68,6 +68,7 @@ def _fuzz(saved: Path, seed: int, count: int) -> None:
     fuzz(saved, ("contract.json", "plan.json", "metrics.json"), lambda: _tried(saved), seed, count)
 
 
+@pytest.mark.long
 def test_a_wounded_model_is_refused_in_a_line_or_works(saved):
     _fuzz(saved, 0, 30)
 

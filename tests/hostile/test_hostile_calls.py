@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import hostile
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("undrawn")
 def test_random_calls_give_a_result_or_a_clear_error():
     counts, faults = hostile.run(hostile.try_call, seed=0, numbers=range(100))
@@ -126,6 +127,7 @@ def test_a_command_in_a_message_stays_a_command():
     )
 
 
+@pytest.mark.long
 def test_a_model_that_was_not_scored_has_no_skill():
     scores = tiny.plain_model().backtest(tiny.plain(), windows=1, quiet=True)
     with pytest.raises(fc.ConfigError, match=r"skill 'seasonal': no such model .* mean seasonal naive"):

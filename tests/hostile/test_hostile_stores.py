@@ -106,6 +106,7 @@ def test_first_rows_that_do_not_rise_are_refused(store, rows):
         fc.check(store)
 
 
+@pytest.mark.long
 def test_a_wounded_store_is_refused_in_a_line_or_works(store):
     fc.load(GOLDEN / "model").predict(store)
     fuzz(store, ["panel.json"], lambda: _tried(store), 0, 30)
@@ -116,6 +117,7 @@ def test_stores_with_hundreds_of_wounds_are_refused_in_a_line_or_work(store):
     fuzz(store, ["panel.json"], lambda: _tried(store), 1, 200)
 
 
+@pytest.mark.long
 def test_bytes_flipped_anywhere_give_a_line_or_a_panel(store):
     rng = random.Random(0)
     for name in (*(f"{array}.npy" for array in ARRAYS), "keys.arrow"):

@@ -68,6 +68,7 @@ def test_bias_is_what_changes_with_the_sign_of_what_was_missed():
     assert [name == BIAS for name in OF_EXPERT] == changed
 
 
+@pytest.mark.long
 def test_weights_without_a_group_are_those_of_one_row_and_expert_at_a_time():
     """The twin: loops over rows, leads and experts, logits and softmax by hand."""
     experts = make_experts(ALL)

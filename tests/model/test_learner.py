@@ -83,6 +83,7 @@ def validation_loss(artifact, panel, split, batch_size):
     return total / count
 
 
+@pytest.mark.long
 def test_9_early_stopping_returns_the_best_weights(make_panel, make_config, monkeypatch):
     """A rate far too high makes the curve rise again; the averaged weights kept give its lowest point."""
     monkeypatch.setattr(learner_module, "_EMA_DECAY", 0.3)

@@ -105,6 +105,7 @@ def table(demand: np.ndarray) -> pl.DataFrame:
     return pl.DataFrame({"part": names, "date": dates * series, "orders": demand.ravel()})
 
 
+@pytest.mark.long
 def test_the_mean_of_rare_orders_is_near_their_rate():
     rng = np.random.default_rng(5)
     demand = (rng.random((20, 730)) < 0.05) * (1.0 + rng.poisson(3, (20, 730)))

@@ -48,6 +48,7 @@ def converted(source, folder, data=AS_IS, **others):
     return panel, mapped
 
 
+@pytest.mark.long
 @settings(max_examples=12)
 @given(tables(), st.sampled_from([40, 200, 10**6]), st.sampled_from(["parquet", "arrow"]))
 def test_random_tables_in_parts_are_the_panel_of_the_whole(tmp_path_factory, drawn, cells, kind):
@@ -121,6 +122,7 @@ def test_text_larger_than_can_be_read_whole_is_refused_with_the_line_that_helps(
     assert [path.name for path in tmp_path.iterdir()] == ["shop.csv"]
 
 
+@pytest.mark.long
 def test_bad_tables_in_parts_are_refused_as_whole_and_others_are_the_same(tmp_path, parts):
     parts(200)
     file, compared = tmp_path / "table.parquet", 0

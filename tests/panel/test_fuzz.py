@@ -144,6 +144,7 @@ def test_whole_tables_are_understood(tmp_path):
         assert _tried(tmp_path / f"{name}.csv", data, declared), name
 
 
+@pytest.mark.long
 def test_broken_bytes_give_a_panel_or_a_clear_line(tmp_path):
     _fuzz(tmp_path, range(120))
 
@@ -220,6 +221,7 @@ def _split_often(tmp_path, seeds: range) -> None:
     assert panels > 0.5 * len(seeds)
 
 
+@pytest.mark.long
 def test_a_table_in_one_file_in_many_or_in_a_frame_is_one_panel(tmp_path):
     _split_often(tmp_path, range(16))
 

@@ -93,6 +93,7 @@ def slow_periods(rows, rule, agg, step):
     return found
 
 
+@pytest.mark.long
 @settings(max_examples=8, deadline=None)
 @given(
     st.sampled_from(

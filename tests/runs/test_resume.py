@@ -82,6 +82,7 @@ def interrupted(place, stops):
     return place
 
 
+@pytest.mark.long
 def test_a_stopped_fit_goes_on_to_the_same_model_in_one_run(place, stops, capsys):
     config = _config(["naive", "linear"]) | {"tracking": {"enabled": True}}
     options = {"config": config, "known": "price", "until": "2024-04-05"}
@@ -110,6 +111,7 @@ def test_a_stopped_fit_goes_on_to_the_same_model_in_one_run(place, stops, capsys
         assert [(p.step, p.value) for p in resumed] == [(p.step, p.value) for p in whole], name
 
 
+@pytest.mark.long
 def test_a_resumed_fit_is_recorded_where_its_own_environment_says(place, stops, monkeypatch):
     config = _config() | {"tracking": {"enabled": True, "uri": f"sqlite:///{place}/then.db"}}
     (place / "then.db").write_bytes((place / "mlflow.db").read_bytes())
@@ -124,6 +126,7 @@ def test_a_resumed_fit_is_recorded_where_its_own_environment_says(place, stops, 
         assert run.info.status == status
 
 
+@pytest.mark.long
 def test_a_fit_that_is_stopped_twice_is_resumed_from_another_folder_too(place, stops):
     for step in (3, 6):
         stops.append(step)
@@ -140,6 +143,7 @@ def test_a_fit_that_is_stopped_twice_is_resumed_from_another_folder_too(place, s
     assert [ours[name] for name in names] == [theirs[name] for name in names]
 
 
+@pytest.mark.long
 def test_a_table_in_memory_is_known_by_its_fingerprint(place, stops, capsys):
     table = tiny.shop()
     stops.append(5)
@@ -187,6 +191,7 @@ DIFFERENCES = [
 ]
 
 
+@pytest.mark.long
 def test_another_fit_is_refused_with_the_first_difference(interrupted):
     tree = tiny.tree(interrupted)
     for options, words in DIFFERENCES:
@@ -212,6 +217,7 @@ def test_another_version_or_a_damaged_record_is_refused(interrupted):
             _fit(known="price")
 
 
+@pytest.mark.long
 def test_settings_that_are_spelled_out_are_those_that_were_chosen(interrupted, capsys):
     """What is resolved counts, not what was typed."""
     named = _config(stride=1, validation=0.15, seed=0)
@@ -229,6 +235,7 @@ def test_nothing_resumes_without_a_folder(place, stops):
     assert {path.name for path in place.iterdir()} == {"shop.csv", "mlflow.db"}
 
 
+@pytest.mark.long
 def test_a_finished_model_is_never_resumed(place, stops, capsys):
     _fit()
     tree = tiny.tree(place)
@@ -360,6 +367,7 @@ def test_a_loss_that_is_not_finite_leaves_the_last_checkpoint_and_names_it(place
     assert run.info.status == "FAILED"
 
 
+@pytest.mark.long
 def test_a_model_that_cannot_be_written_leaves_its_last_checkpoint(place, monkeypatch):
     from forecaster.forecast import saved_model
 

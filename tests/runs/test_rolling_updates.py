@@ -32,6 +32,7 @@ def rolled():
     return model().backtest(shop(), **ROLL)
 
 
+@pytest.mark.long
 def test_a_backtest_with_updates_is_explicit_updates_and_forecasts():
     current, number = model(), 0
     for number, forecast in enumerate(rolled().forecasts):
@@ -53,6 +54,7 @@ def test_no_row_after_a_cutoff_changes_its_forecast():
     assert twin.scores["forecaster"]["MAE"] > rolled().scores["forecaster"]["MAE"]
 
 
+@pytest.mark.long
 def test_a_backtest_that_is_stopped_resumes_from_the_models_it_kept(tmp_path, monkeypatch):
     made, kept = [], tmp_path / "rows.csv.run"
 
@@ -107,6 +109,7 @@ def test_updates_that_make_no_sense_are_refused(options, words):
         model().backtest(shop(), **ROLL | options)
 
 
+@pytest.mark.long
 def test_a_monitor_is_a_run_with_its_verdict_and_shares_over_time(place):
     tracked = fc.Forecaster(in_use().artifact, fc.Config().tracking)
     tracked.monitor(changed("level"), quiet=True)
@@ -121,6 +124,7 @@ def test_a_monitor_is_a_run_with_its_verdict_and_shares_over_time(place):
     }
 
 
+@pytest.mark.long
 def test_an_update_is_a_run_under_that_of_its_model(place):
     first = fc.fit(shop(100), horizon=7, config=tiny.TINY | {"tracking": {"enabled": True}}, quiet=True)
     first.update(shop(), refit="bands", quiet=True)

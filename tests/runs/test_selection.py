@@ -16,6 +16,7 @@ def _said(capsys):
     return line
 
 
+@pytest.mark.long
 def test_a_better_model_replaces_a_default_that_five_steps_have_taught_nothing(capsys):
     model = fc.fit(tiny.plain(), **OPTIONS)
     line = _said(capsys)
@@ -51,6 +52,7 @@ def test_the_winner_is_what_its_own_command_makes(best, monkeypatch, tmp_path):
         assert len(model.predict(tiny.plain(), samples=2).samples)
 
 
+@pytest.mark.long
 def test_the_default_stays_where_the_interval_of_the_difference_holds_0(capsys):
     noise = tiny.plain().with_columns(sales=pl.Series(np.random.default_rng(1).normal(10, 1, 300)))
     model = fc.fit(noise, **OPTIONS | {"config": tiny.TINY})
@@ -82,6 +84,7 @@ def test_the_verdict_names_the_command_that_makes_the_better_model():
     assert f"; {ranked[0]} is made by: {command}" in backtest.verdict
 
 
+@pytest.mark.long
 def test_the_command_of_the_better_model_reads_the_table_as_the_backtest_did(tmp_path, shell):
     path = tmp_path / "shop.csv"
     tiny.shop().rename({"date": "day"}).with_columns(booked=pl.col("day")).write_csv(path)

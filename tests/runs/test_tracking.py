@@ -56,6 +56,7 @@ def tracked(tmp_path_factory, empty_store):
     return folder, model, client, run
 
 
+@pytest.mark.long
 def test_a_run_has_the_plan_versions_scores_and_the_table(tracked):
     _, model, _, run = tracked
     assert run.info.run_name == "shop" and run.info.status == "FINISHED"
@@ -118,6 +119,7 @@ def test_the_default_store_lies_in_the_users_data_folder_with_absolute_artifacts
     assert (folder / "mlartifacts").is_dir()
 
 
+@pytest.mark.long
 def test_the_environment_says_where_runs_go_and_the_config_says_it_louder(place, monkeypatch, capsys):
     for name in ("environment", "config"):
         (place / name).mkdir()
@@ -131,6 +133,7 @@ def test_the_environment_says_where_runs_go_and_the_config_says_it_louder(place,
     assert client.get_experiment(run.info.experiment_id).name == "shops"
 
 
+@pytest.mark.long
 def test_a_fit_without_tracking_leaves_no_run_and_one_with_a_name_has_it(place, capsys):
     given = {"config": TRACKED | {"model": tiny.NETWORK["model"]}, "quiet": True}
     model = fc.fit(tiny.plain(), 7, **given, tracking=False)
@@ -148,6 +151,7 @@ def test_a_fit_without_tracking_leaves_no_run_and_one_with_a_name_has_it(place, 
     ) == {0}
 
 
+@pytest.mark.long
 def test_runs_leave_no_file_in_the_working_folder_and_where_they_are_is_said_once(
     tmp_path, monkeypatch
 ):
@@ -195,6 +199,7 @@ def _port(answer=None):
             connection.close()
 
 
+@pytest.mark.long
 def test_a_run_is_logged_locally_while_its_store_is_away_and_copied_later(
     place, monkeypatch, capsys, shell
 ):
@@ -303,6 +308,7 @@ def test_a_run_continues_where_it_was_interrupted_and_keeps_its_points(place):
     ]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("paged")
 def test_a_backtest_is_a_run_with_scores_dataset_and_picture(place, capsys):
     model = fc.Forecaster(tiny.network_model().artifact)

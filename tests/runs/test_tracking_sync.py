@@ -60,6 +60,7 @@ def test_a_copy_holds_all_that_was_logged(other):
     assert sync(other).sent == {} and pending() == []
 
 
+@pytest.mark.long
 def test_a_copy_that_was_interrupted_is_finished_and_not_doubled(other, monkeypatch):
     _fit()
     real = MlflowClient.log_artifacts

@@ -42,6 +42,7 @@ def test_the_first_version_of_a_name_is_its_champion(place, poor):
     assert int(_client(place).get_model_version_by_alias("shop", "champion").version) == 1
 
 
+@pytest.mark.long
 def test_a_better_model_of_the_same_windows_becomes_the_champion_and_a_worse_one_does_not(
     place, poor, good
 ):
@@ -255,6 +256,7 @@ def test_a_fitted_model_exports_itself(place):
     assert again.predict(tiny.plain()).frame.equals(fitted(5).predict(tiny.plain()).frame)
 
 
+@pytest.mark.long
 def test_an_update_becomes_the_champion_where_it_is_not_worse_and_knows_a_horizon_more(place):
     shop = tiny.plain(128)
     first = fc.fit(shop.filter(pl.col("date") < tiny.day(100)), horizon=7, config=tiny.TINY, quiet=True)
@@ -279,6 +281,7 @@ def test_an_update_becomes_the_champion_where_it_is_not_worse_and_knows_a_horizo
     )
 
 
+@pytest.mark.long
 def test_fits_to_different_rows_are_scored_anew_on_rows_that_neither_has_seen(place):
     shop = tiny.plain(128)
     old, new = (

@@ -72,6 +72,7 @@ def searched(tmp_path_factory) -> tuple[fc.Study, Path]:
         return context.run(_tune, "plain.csv", 4, study="shop", pruner="none"), folder
 
 
+@pytest.mark.long
 def test_a_study_holds_the_best_config_a_model_of_it_and_every_trial(searched):
     study, _ = searched
     trials = study.trials
@@ -143,6 +144,7 @@ def test_the_first_trial_says_how_long_all_take(tmp_path, monkeypatch, workers, 
     assert text.getvalue() == f"at most about {left} for 3 trials, at the pace of the first one\n"
 
 
+@pytest.mark.long
 def test_the_same_call_goes_on_and_repeats_nothing(folder):
     first = _tune("plain.csv", 2, study="shop", refit=False)
     journal = (folder / "studies" / "shop.journal").read_text()
@@ -242,6 +244,7 @@ def test_a_frame_is_handed_to_several_workers_through_a_store(folder, monkeypatc
     assert one.trials.drop("seconds").equals(two.trials.drop("seconds"))
 
 
+@pytest.mark.long
 def test_a_search_is_a_run_with_a_nested_run_per_trial_and_figures(folder, empty_store, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder}/mlflow.db")
     shutil.copy(empty_store, folder / "mlflow.db")

@@ -83,6 +83,7 @@ def weights(monkeypatch) -> list[dict[str, torch.Tensor]]:
     return found
 
 
+@pytest.mark.long
 def test_noise_after_the_span_changes_no_value_of_any_trial(make_panel: Make, make_config):
     panel, plan = make_panel(n_rows=120), _plan(make_config(HORIZON))
     until = int(panel.time[99])
@@ -93,6 +94,7 @@ def test_noise_after_the_span_changes_no_value_of_any_trial(make_panel: Make, ma
     assert values[0] == values[1] and None not in values[0]
 
 
+@pytest.mark.long
 def test_noise_in_the_scored_span_changes_no_weight_of_any_trial(
     make_panel: Make, make_config, weights
 ):
@@ -157,6 +159,7 @@ def test_several_metrics_are_values_of_their_own(make_panel: Make, make_config):
     assert found == {name: scores[name] for name in found}
 
 
+@pytest.mark.long
 def test_without_network_weight_trials_still_differ_and_equal_settings_are_fitted_once(
     make_panel: Make, make_config, weights, monkeypatch
 ):
