@@ -1,4 +1,4 @@
-"""Past covariates that lead the targets by a horizon or more: known over all of it, as a plan is.
+"""Covariates that lead the targets: known ones, and past ones by a horizon or more, which are as good as known.
 
     x ─▶ its innovations u ─▶ correlation with those of y, lag by lag ─▶ lags beyond chance ─▶ terms
 
@@ -7,17 +7,18 @@
     r_k = Σ u_{t−k} v_t / √(Σ u² Σ v²)              beyond chance: |r_k| > 4 / √n
 
 Two series that each go on as they were, or have the same season, are alike at many lags; their innovations are not.
-Shorter leads end within the horizon: `arx` and the network of a fit read them.
+Shorter leads of past covariates end within the horizon: `arx` and the network of a fit read them. What a known
+covariate did on the last steps may act on for long, as advertising and cold do: adstock, by three half-lives.
 
-Source: Box and Jenkins, "Time series analysis: forecasting and control" (1970), on the identification of transfer
-functions.
+Sources: Box and Jenkins, "Time series analysis: forecasting and control" (1970), on the identification of transfer
+functions; Broadbent, "One way TV advertisements work" (1979), on adstock.
 
 Axes: n row · k lag.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -25,7 +26,7 @@ import numpy as np
 from forecaster.panel.arrays import Floats
 from forecaster.panel.calendar import DAY, Calendar
 from forecaster.panel.panel import Panel
-from forecaster.windows.effect_columns import Term, drawn, number_term, shifted
+from forecaster.windows.effect_columns import REACH, Term, drawn, number_term, shifted
 from forecaster.windows.index import even_draw
 
 _SERIES, _ROWS = 32, 2000  # that are looked at, the last ones
@@ -33,6 +34,8 @@ _CHANCE = 4.0  # standard deviations of a correlation of innovations
 _FEWEST_ROWS = 40  # of all series, at a lag
 _FEWEST_LAGS, _SEASONS, _MOST_LAGS = 14, 2, 200  # beyond the horizon
 _MOST = 3  # lags of a covariate
+_HALF_LIVES = (1.0, 3.0, 10.0)  # steps
+_RECENT = 3  # steps before, whose effect may go on
 _FEWEST_PERIODS = 3  # that show means by phase
 _TINY = 1e-9  # standard deviations: rounding
 _FAR = 5.0  # standard deviations, at which innovations are drawn in
@@ -40,27 +43,55 @@ _FAR = 5.0  # standard deviations, at which innovations are drawn in
 
 def leading_terms(panel: Panel, horizon: int) -> Iterator[Term]:
     """Yields a term for each lag, at least a horizon, at which a past covariate leads a target."""
-    schema, season = panel.schema, panel.calendar.season_length
-    if not panel.regular or not schema.past_numeric:
+    for term, lags in _leading(panel, dict.fromkeys(panel.schema.past_numeric, horizon)):
+        for lag in lags:
+            yield _before(term, lag)
+
+
+def carried_terms(panel: Panel, known: Sequence[Term]) -> Iterator[Term]:
+    """Yields a term for each lag at which a known number leads a target, and for what its last steps leave.
+
+    Known terms are there already: those of events hold the steps around them, and what is left is later.
+    Adstock is the same as a target that goes on as it was: lag 0 alone shows it, and the regression decides.
+    """
+    events = {term.column for term in known if term.kind == "event"}
+    numbers = panel.schema.known_numeric
+    least = {name: REACH + 1 if name in events else 0 for name in numbers}
+    for term, lags in _leading(panel, least):
+        for lag in lags:
+            if lag > 0:
+                yield _before(term, lag)
+        if lags[0] <= least[term.column] + _RECENT:
+            for half_life in _HALF_LIVES:
+                name = f"{term.name} before, half-life of {half_life:g} steps"
+                yield replace(term, name=name, lag=1, half_life=half_life)
+
+
+def _before(term: Term, lag: int) -> Term:
+    """The term of a number so many steps before."""
+    return replace(term, name=f"{term.name} {lag} steps before", lag=lag)
+
+
+def _leading(panel: Panel, least: Mapping[str, int]) -> Iterator[tuple[Term, list[int]]]:
+    """Yields terms of numbers that lead a target, and by how many steps; `least`: the fewest, by name."""
+    if not panel.regular or not least:
         return
-    most = int(np.clip(_SEASONS * season, _FEWEST_LAGS, _MOST_LAGS))
-    lags = range(horizon, horizon + most + 1)
+    most = int(np.clip(_SEASONS * panel.calendar.season_length, _FEWEST_LAGS, _MOST_LAGS))
     some = even_draw(panel.n_series, _SERIES)
     pieces = [panel.values[panel.indptr[one] : panel.indptr[one + 1]][-_ROWS:] for one in some]
     targets = [
         [innovations(piece[:, channel], panel.calendar) for piece in pieces]
         for channel in range(panel.n_channels)
     ]
-    for name in schema.past_numeric:
-        place = schema.columns.index(name)
+    for name, first in least.items():
+        lags = range(first, first + most + 1)
+        place = panel.schema.columns.index(name)
         covariate = [innovations(piece[:, place], panel.calendar) for piece in pieces]
         beyond = np.max([beyond_chance(covariate, one, lags) for one in targets], axis=0)
         strongest = np.argsort(-beyond, kind="stable")[:_MOST]
         found = sorted(lags[one] for one in strongest if beyond[one] > 1)
         if found:
-            term = number_term(name, place, drawn(panel.values[:, place]))
-            for lag in found:
-                yield replace(term, name=f"{name} {lag} steps before", lag=lag)
+            yield number_term(name, place, drawn(panel.values[:, place])), found
 
 
 def innovations(values: Floats, calendar: Calendar) -> Floats:
@@ -106,7 +137,7 @@ def beyond_chance(covariate: Sequence[Floats], target: Sequence[Floats], lags: r
         u, v = np.nan_to_num(u), np.nan_to_num(v)
         pairs = ((u, v), (u**2, v_known), (u_known, v**2), (u_known, v_known))
         for number, lag in enumerate(lags):
-            sums[:, number] += [one[:-lag] @ other[lag:] for one, other in pairs]
+            sums[:, number] += [one[: max(0, len(one) - lag)] @ other[lag:] for one, other in pairs]
     product, u_square, v_square, rows = sums
     size = np.sqrt(u_square * v_square)
     correlation = np.divide(np.abs(product), size, out=np.zeros(len(lags)), where=size > 0)

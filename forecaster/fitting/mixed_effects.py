@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from forecaster.fitting.leading import leading_terms
+from forecaster.fitting.leading import carried_terms, leading_terms
 from forecaster.fitting.regression import NOTHING, Solution, Unit, deviations, fitted, solve
 from forecaster.fitting.varying import variations
 from forecaster.model.channels import few_categories
@@ -110,7 +110,8 @@ def learn_effects(panel: Panel, horizon: int) -> Effects | None:
     All are in one regression, so that a promotion on Saturdays is no Saturday. None where nothing has an effect.
     Past covariates that lead the targets by the horizon are known, too.
     """
-    declared = (*covariate_terms(panel), *leading_terms(panel, horizon))
+    known = [*covariate_terms(panel)]
+    declared = (*known, *carried_terms(panel, known), *leading_terms(panel, horizon))
     terms = (*declared, *_calendar_terms(panel, declared))
     if not terms or (panel.last_observed < 0).all():
         return None

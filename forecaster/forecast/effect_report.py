@@ -209,10 +209,19 @@ def effect_report(effects: Effects | None, panel: Panel, channel: int) -> Effect
         # Harmonics of a period have no names.
         read = [one for one in read if len(one.value) >= one.term.period]
         # The terms of a covariate are neighbours.
-        for _, group in groupby(read, lambda one: (one.term.column or one.term.name, one.term.lag)):
-            found.append(_of_terms([*group], panel, factors))
+        for _, group in groupby(read, _of_one_effect):
+            terms = [*group]
+            effect = _of_terms(terms, panel, factors)
+            if not terms[0].term.half_life or effect.certain:
+                found.append(effect)
     without = tuple(one for one in declared if one not in {term.name for term in found})
     return EffectReport(panel, channel, unit, tuple(found), without)
+
+
+def _of_one_effect(read: _Read) -> tuple[str, int, float]:
+    """What the terms of one effect have in common."""
+    term = read.term
+    return term.column or term.name, term.lag, term.half_life
 
 
 def _shown(value: Floats, deviation: Floats, factors: bool) -> Floats:
@@ -235,7 +244,9 @@ def _of_terms(group: list[_Read], panel: Panel, factors: bool) -> TermEffect:
     if first.kind != "calendar":
         kind = "words" if first.words > 2 else "covariate"
         name = first.name_in(panel)
-        if first.lag:
+        if first.half_life:
+            name = f"{name} before, half-life of {number_of(int(first.half_life), _step_of(panel))}"
+        elif first.lag:
             name = f"{name} {number_of(first.lag, _step_of(panel))} before"
     levels: list[str] = []
     parts, x, curve = [], np.zeros(0), np.zeros((0, 3))
@@ -257,6 +268,8 @@ def _of_number(
 ) -> tuple[list[str], Floats, Floats, Floats]:
     """Names and effects of slopes of a number that bends, points of its curve, and their effects.
 
+    Slopes that may be none are left out where others are certain.
+
     Intervals of the curve are the sums of those of the slopes between: the largest that they can be.
     """
     term = lines[0].term
@@ -276,6 +289,9 @@ def _of_number(
     shown = [one for one in np.unique(place) if one or term.kind == "number"]
     names = [f"{name}, each unit{_between(*ends[one : one + 2])}" for one in shown]
     effect = _shown(slope[0, shown], slope[1, shown], factors)
+    if _certain(effect).any():
+        kept = np.flatnonzero(_certain(effect))
+        names, effect = [names[one] for one in kept], effect[kept]
     return names, effect, x, _shown(total[0], np.abs(total[1]), factors)
 
 
@@ -305,6 +321,9 @@ def _named(read: _Read, name: str, panel: Panel) -> tuple[list[str], _Read]:
         sides = ["after" if shift < 0 else "before" for shift in shifts]
         pairs = zip(shifts, sides, strict=True)
         return [f"{number_of(abs(shift), step)} {side} {name}" for shift, side in pairs], read
+    if term.kind == "lasting":
+        step = _step_of(panel)
+        return [f"{name}, from {step} {knot + 1:g} on" for knot in term.knots], read
     if term.kind == "holiday":
         return [text for one in term.names for text in _days_around(one)], read
     if term.kind == "event":

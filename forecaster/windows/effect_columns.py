@@ -3,7 +3,8 @@
 A term is a group of columns that share a variance, so that one without evidence vanishes as a whole.
 
     number     as it is, and bent at three quantiles; by time of day where steps are finer than a day
-    event      of two values; and, as terms of their own, by hour, at weekends, up to three steps around it
+    event      of two values; and, as terms of their own, by hour, at weekends, up to three steps around it, and
+               from the second step on that it lasts, the third, …
     category   a column per word
     holiday    a column per name and day, from three before to three after
     calendar   time of day, weekday, day of the month from both ends, year: by the name of the term
@@ -28,18 +29,32 @@ from forecaster.panel.periods import find_periods
 from forecaster.panel.schema import holiday_columns
 from forecaster.windows.index import even_draw
 
-Kind = Literal["number", "bent", "event", "around", "category", "missing", "holiday", "calendar"]
+Kind = Literal[
+    "number", "bent", "event", "around", "lasting", "category", "missing", "holiday", "calendar"
+]
 REACH = 3
 """Steps before and after an event that have columns of their own."""
-_KNOTS = (0.2, 0.5, 0.8)  # quantiles at which the effect of a number may bend
+_KNOTS = (0.1, 0.3, 0.5, 0.7, 0.9)  # quantiles at which the effect of a number may bend
 _WAVES = 4  # harmonics of the year, of which a season has some
 _WEEKS = 16  # harmonics of the year in all: down to three weeks
 _CLOCK_WAVES = 2  # harmonics of the day that the effect of a number follows
 _SLOTS = 96  # of a day at most: quarter hours
 _FEWEST_EVENTS, _FEWEST_WEEKENDS = 3, 8  # days of which show what an event does there
+_LASTING = (
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    10,
+    14,
+)  # steps since an event began, from which on its effect may change
 _SATURDAY = 5  # days after Monday
 _LAST_DAYS = 4  # business days of a month
 _LAST_OF_MONTH = "business days to its end"
+_HALF_LIVES = 10  # after which nothing is left
 _MOST_WORDS = 100
 _DRAWN = 1 << 20  # rows, by whose values a number is scaled
 _FAR = 1.0  # ranges of the middle 98 % beyond which a number is drawn in
@@ -66,6 +81,7 @@ class Term:
     """Of a number; of an event the value, of a category the number of the word, that it mostly has."""
     spread: float = 1.0
     knots: tuple[float, ...] = ()
+    """Values at which the effect of a number bends, or steps since an event began, from which on it changes."""
     by_clock: bool = False
     """Whether the effect follows the time of day."""
     at_weekends: bool = False
@@ -80,6 +96,8 @@ class Term:
     """In steps, that was found in the rows."""
     lag: int = 0
     """Rows before, whose value counts: those of a past covariate, at least a horizon."""
+    half_life: float = 0.0
+    """Steps in which half of what the values before do is gone; 0 = all of it after one."""
 
     def size(self, calendar: Calendar) -> int:
         """Returns k, the number of columns."""
@@ -87,6 +105,8 @@ class Term:
             return self._of_dates(Dates(calendar, np.zeros(1, np.int64))).shape[1]
         if self.kind == "around":
             return 2 * REACH
+        if self.kind == "lasting":
+            return len(self.knots)
         if self.kind == "holiday":
             return len(self.names) * (2 * REACH + 1)
         if self.kind == "category":
@@ -99,7 +119,7 @@ class Term:
     def is_detail(self) -> bool:
         """Whether it says by how much an event does more at some hour or on some day than in the mean."""
         of_event = self.kind == "event" and (self.by_clock or self.at_weekends)
-        return of_event or self.kind in ("around", "holiday")
+        return of_event or self.kind in ("around", "lasting", "holiday")
 
     @property
     def source(self) -> tuple[int, bool]:
@@ -109,7 +129,7 @@ class Term:
     @property
     def is_of_event(self) -> bool:
         """Whether its effect is one of what mostly does not happen: events, holidays, words."""
-        return self.kind in ("event", "around", "holiday", "category")
+        return self.kind in ("event", "around", "lasting", "holiday", "category")
 
     def from_usual(self, coefficients: Floats) -> Floats:
         """Returns [..., k] coefficients counted from what is mostly there, as those of events are."""
@@ -170,10 +190,14 @@ class Term:
         if self.kind == "missing":
             return np.isnan(values)[:, None].astype(np.float64)
         number = self._believed(values)
+        if self.half_life:
+            number = self.mean + _decaying(np.nan_to_num(number - self.mean), self.half_life)
         if self.at_weekends:
             number = np.where(clock.weekday >= _SATURDAY, number, self.mean)
         if self.kind == "around":
             return _around((number - self.mean) / self.spread)
+        if self.kind == "lasting":
+            return _lasting(np.nan_to_num((number - self.mean) / self.spread), self.knots)
         if self.kind == "bent":
             parts = [np.maximum(number - knot, 0.0) for knot in self.knots]
             centers = [max(self.mean - knot, 0.0) for knot in self.knots]
@@ -247,6 +271,10 @@ def _events(event: Term, panel: Panel, values: Floats) -> Iterator[Term]:
         return
     if panel.regular:
         yield replace(event, name=f"days around {event.name}", kind="around")
+        begun = _steps_since(happens, panel.indptr)
+        knots = tuple(knot for knot in _LASTING if (begun == knot).sum() >= _FEWEST_EVENTS)
+        if knots:
+            yield replace(event, name=f"{event.name} as it lasts", kind="lasting", knots=knots)
     if calendar.integer or calendar.step > DAY:
         return
     finer = calendar.step < DAY
@@ -313,6 +341,34 @@ def _around(event: Floats) -> Floats:
     padded = np.pad(np.nan_to_num(event), REACH)
     windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * REACH + 1)
     return np.delete(windows, REACH, axis=1)
+
+
+def _lasting(event: Floats, knots: Sequence[float]) -> Floats:
+    """[n, k] an event from so many steps on since it began."""
+    begun = _steps_since(event != 0, [0, len(event)])
+    return event[:, None] * (begun[:, None] >= np.array(knots))
+
+
+def _steps_since(happens: Bools, indptr: Ints | Sequence[int]) -> Ints:
+    """[n] steps since the run of an event began that a row is in; −1 where there is none."""
+    row = np.arange(len(happens))
+    begins = happens.copy()
+    begins[1:] &= ~happens[:-1]
+    first = np.array(indptr[:-1])
+    first = first[first < len(happens)]
+    begins[first] = happens[first]
+    begun = np.maximum.accumulate(np.where(begins, row, 0))
+    return np.where(happens, row - begun, -1)
+
+
+def _decaying(values: Floats, half_life: float) -> Floats:
+    """[n] (1 − d) Σ dᵏ values of k rows before, d = 2^(−1 / half-life): adstock.
+
+    Source: Broadbent, "One way TV advertisements work" (1979).
+    """
+    kept = 0.5 ** (1 / half_life)
+    weights = (1 - kept) * kept ** np.arange(_HALF_LIVES * half_life)
+    return np.convolve(values, weights)[: len(values)]
 
 
 def readings(terms: Sequence[Term], calendar: Calendar, met: Bools) -> Floats:

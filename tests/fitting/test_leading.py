@@ -1,4 +1,4 @@
-"""A past covariate that leads the targets by the horizon is read without a fit, and no other is."""
+"""Covariates that lead the targets: past ones by the horizon at least, known ones by any lag, and no others."""
 
 from datetime import date, timedelta
 
@@ -9,7 +9,7 @@ import pytest
 import forecaster as fc
 from forecaster.api.requests import opened
 from forecaster.config import config_from
-from forecaster.fitting.leading import beyond_chance, innovations, leading_terms
+from forecaster.fitting.leading import beyond_chance, carried_terms, innovations, leading_terms
 from forecaster.panel.calendar import Calendar
 
 ROWS = 250
@@ -111,3 +111,63 @@ def test_explain_names_the_lag_and_what_hiding_the_covariate_changes():
     assert "x 3 days before, each unit: +" in explanation.effects.report
     (change,) = (one.change for one in explanation.importance if one.name == "x")
     assert change > 0.1
+
+
+def planned(random, effect_of, days=400, horizon=14, x=None):
+    """One daily series that follows a covariate known over the horizon, and its true mean there."""
+    x = random.normal(size=days + horizon) if x is None else x
+    mean = 100 + WEEK[np.arange(days + horizon) % 7] + effect_of(x)
+    values = np.where(
+        np.arange(days + horizon) < days, mean + random.normal(0, 5, days + horizon), None
+    )
+    frame = table(values[None].astype(float), x[None])
+    return frame.with_columns(pl.col("y").fill_nan(None)), mean[days:]
+
+
+def adstock(spent, kept=0.6, effect=40):
+    left = np.zeros(len(spent))
+    for day, amount in enumerate(spent):
+        left[day] = amount + (kept * left[day - 1] if day else 0.0)
+    return effect * left
+
+
+def campaigns(random, days=414):
+    return np.where(random.random(days) < 0.1, random.uniform(0.5, 1.5, days), 0.0)
+
+
+@pytest.mark.parametrize("lag", [1, 2, 9])
+def test_a_known_number_acts_some_steps_later(lag):
+    random = np.random.default_rng(lag)
+    frame, mean = planned(random, lambda x: 15 * np.concatenate([np.zeros(lag), x[:-lag]]))
+    forecast = fc.predict(frame, 14, known=["x"])
+    assert np.abs(forecast.median[0, :, 0] - mean).mean() < 2.5  # 12 by who reads the same day alone
+
+
+def test_what_advertising_leaves_decays():
+    random = np.random.default_rng(1)
+    frame, mean = planned(random, adstock, x=campaigns(random))
+    forecast = fc.predict(frame, 14, known=["x"])
+    assert np.abs(forecast.median[0, :, 0] - mean).mean() < 3
+
+
+def test_what_if_moves_the_days_after_a_change_too():
+    random = np.random.default_rng(2)
+    frame, _ = planned(random, adstock, x=campaigns(random))
+    ahead = frame.filter(pl.col("y").is_null()).drop("y")
+    first = pl.when(pl.col("date") == ahead["date"][0]).then(pl.col("x") + 1).otherwise(pl.col("x"))
+    base = fc.predict(frame.drop_nulls("y"), 14, future=ahead, known=["x"])
+    changed = fc.predict(frame.drop_nulls("y"), 14, future=ahead.with_columns(x=first), known=["x"])
+    moved = (changed.mean - base.mean)[0, :4, 0]
+    np.testing.assert_allclose(moved, 40 * 0.6 ** np.arange(4), atol=4)
+
+
+@pytest.mark.parametrize("kind", ["noise", "walk", "season"])
+def test_a_known_number_without_an_effect_has_no_lags(kind):
+    for seed in range(5):
+        random = np.random.default_rng(seed)
+        values = 100 + WEEK[np.arange(ROWS) % 7] + random.normal(0, 3, (2, ROWS)).cumsum(axis=1)
+        x = random.normal(size=(2, ROWS))
+        x = {"noise": x, "walk": x.cumsum(axis=1), "season": x + WEEK[np.arange(ROWS) % 7]}[kind]
+        config = config_from(None, 7, {"known": ["x"]})
+        _, panel = opened(config, table(values, x), None, None, begin=True)
+        assert [*carried_terms(panel, [])] == []
