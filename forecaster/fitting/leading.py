@@ -18,7 +18,7 @@ Axes: n row · k lag.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -26,7 +26,7 @@ import numpy as np
 from forecaster.panel.arrays import Floats
 from forecaster.panel.calendar import DAY, Calendar
 from forecaster.panel.panel import Panel
-from forecaster.windows.effect_columns import REACH, Term, drawn, number_term, shifted
+from forecaster.windows.effect_columns import Term, adstock_term, drawn, number_term, shifted
 from forecaster.windows.index import even_draw
 
 _SERIES, _ROWS = 32, 2000  # that are looked at, the last ones
@@ -43,7 +43,7 @@ _FAR = 5.0  # standard deviations, at which innovations are drawn in
 
 def leading_terms(panel: Panel, horizon: int) -> Iterator[Term]:
     """Yields a term for each lag, at least a horizon, at which a past covariate leads a target."""
-    for term, lags in _leading(panel, dict.fromkeys(panel.schema.past_numeric, horizon)):
+    for term, lags in _leading(panel, panel.schema.past_numeric, horizon):
         for lag in lags:
             yield _before(term, lag)
 
@@ -51,20 +51,17 @@ def leading_terms(panel: Panel, horizon: int) -> Iterator[Term]:
 def carried_terms(panel: Panel, known: Sequence[Term]) -> Iterator[Term]:
     """Yields a term for each lag at which a known number leads a target, and for what its last steps leave.
 
-    Known terms are there already: those of events hold the steps around them, and what is left is later.
-    Adstock is the same as a target that goes on as it was: lag 0 alone shows it, and the regression decides.
+    Adstock is the same as a target that goes on as it was: lag 0 alone shows it, and the regression decides. Those of
+    events are among `known`, the terms that are there already.
     """
-    events = {term.column for term in known if term.kind == "event"}
-    numbers = panel.schema.known_numeric
-    least = {name: REACH + 1 if name in events else 0 for name in numbers}
-    for term, lags in _leading(panel, least):
+    numbers = [term.column for term in known if term.kind == "number"]
+    for term, lags in _leading(panel, numbers, 0):
         for lag in lags:
             if lag > 0:
                 yield _before(term, lag)
-        if lags[0] <= least[term.column] + _RECENT:
+        if lags[0] <= _RECENT:
             for half_life in _HALF_LIVES:
-                name = f"{term.name} before, half-life of {half_life:g} steps"
-                yield replace(term, name=name, lag=1, half_life=half_life)
+                yield adstock_term(term, half_life)
 
 
 def _before(term: Term, lag: int) -> Term:
@@ -72,19 +69,19 @@ def _before(term: Term, lag: int) -> Term:
     return replace(term, name=f"{term.name} {lag} steps before", lag=lag)
 
 
-def _leading(panel: Panel, least: Mapping[str, int]) -> Iterator[tuple[Term, list[int]]]:
-    """Yields terms of numbers that lead a target, and by how many steps; `least`: the fewest, by name."""
-    if not panel.regular or not least:
+def _leading(panel: Panel, names: Sequence[str], least: int) -> Iterator[tuple[Term, list[int]]]:
+    """Yields terms of numbers that lead a target, and by how many steps, at least so many."""
+    if not panel.regular or not names:
         return
     most = int(np.clip(_SEASONS * panel.calendar.season_length, _FEWEST_LAGS, _MOST_LAGS))
+    lags = range(least, least + most + 1)
     some = even_draw(panel.n_series, _SERIES)
     pieces = [panel.values[panel.indptr[one] : panel.indptr[one + 1]][-_ROWS:] for one in some]
     targets = [
         [innovations(piece[:, channel], panel.calendar) for piece in pieces]
         for channel in range(panel.n_channels)
     ]
-    for name, first in least.items():
-        lags = range(first, first + most + 1)
+    for name in names:
         place = panel.schema.columns.index(name)
         covariate = [innovations(piece[:, place], panel.calendar) for piece in pieces]
         beyond = np.max([beyond_chance(covariate, one, lags) for one in targets], axis=0)

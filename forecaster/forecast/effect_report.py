@@ -23,8 +23,9 @@ from forecaster.panel.arrays import Bools, Floats
 from forecaster.panel.calendar import DAY
 from forecaster.panel.frames import PolarsFrame
 from forecaster.panel.panel import Panel
+from forecaster.windows.batch import LARGEST
 from forecaster.windows.effect_columns import REACH, Dates, Term
-from forecaster.windows.effects import LARGEST, Effects
+from forecaster.windows.effects import Effects
 
 Kind = Literal["covariate", "words", "calendar"]
 _DEVIATIONS = 1.6449  # of a normal distribution, that hold 90 %
@@ -327,7 +328,9 @@ def _named(read: _Read, name: str, panel: Panel) -> tuple[list[str], _Read]:
     if term.kind == "holiday":
         return [text for one in term.names for text in _days_around(one)], read
     if term.kind == "event":
-        words = panel.schema.categories[name] if term.words else map(_number, term.bounds)
+        words = [*map(_number, term.bounds)]
+        if term.words:
+            words = [*panel.schema.categories[term.name_in(panel)]]
         event = _switch(name, *words)
         event += ", more at weekends" * term.at_weekends
         if term.by_clock:

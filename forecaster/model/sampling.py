@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from forecaster.windows.batch import parts_of_effect
+from forecaster.windows.batch import LARGEST, parts_of_effect
 
 NUM_SAMPLES = 100
 """Sample paths from which the quantiles of an autoregressive forecast come."""
@@ -41,11 +41,14 @@ class Prediction(NamedTuple):
         """Returns the forecast with an effect put back that was taken out of the targets; E = 0: none was.
 
         forecast · exp(effect) where it multiplies, else forecast + effect
+
+        What is closed is exactly 0: with 1e-9 of the level there a band would miss every 0.
         """
         if effect.shape[1] == 0:
             return self
         effect = effect[:, : self.quantiles.shape[1]].to(self.quantiles.dtype)  # [B, H, C]
         factor, shift = parts_of_effect(effect, multiplies)
+        factor = torch.where(multiplies[:, None] & (effect <= -LARGEST), 0.0, factor)
         return self._replace(
             quantiles=self.quantiles * factor[..., None] + shift[..., None],
             mean=None if self.mean is None else self.mean * factor + shift,

@@ -3,8 +3,8 @@
 A term is a group of columns that share a variance, so that one without evidence vanishes as a whole.
 
     number     as it is, and bent at three quantiles; by time of day where steps are finer than a day
-    event      of two values; and, as terms of their own, by hour, at weekends, up to three steps around it, and
-               from the second step on that it lasts, the third, …
+    event      of two values; and, as terms of their own, by hour, at weekends, up to three steps around it, from
+               the second step on that it lasts, the third, …, and what it leaves, which decays
     category   a column per word
     holiday    a column per name and day, from three before to three after
     calendar   time of day, weekday, day of the month from both ends, year: by the name of the term
@@ -54,6 +54,7 @@ _LASTING = (
 _SATURDAY = 5  # days after Monday
 _LAST_DAYS = 4  # business days of a month
 _LAST_OF_MONTH = "business days to its end"
+_AFTER = (3.0, 10.0)  # half-lives of what an event leaves beyond the steps around it
 _HALF_LIVES = 10  # after which nothing is left
 _MOST_WORDS = 100
 _DRAWN = 1 << 20  # rows, by whose values a number is scaled
@@ -183,10 +184,7 @@ class Term:
             return self._of_dates(clock)
         if self.kind == "holiday":
             return clock.holidays(self.country, self.names)
-        if self.words:
-            values = _numbers(panel.codes[rows, self.place])
-        else:
-            values = shifted(panel.values[rows, self.place], self.lag)
+        values = self._values(panel, rows)
         if self.kind == "missing":
             return np.isnan(values)[:, None].astype(np.float64)
         number = self._believed(values)
@@ -210,6 +208,12 @@ class Term:
             return found * _one_hot(*_hour_of_day(clock))
         waves = _waves(clock.time_of_day, _CLOCK_WAVES)
         return np.concatenate([found, *(found * wave[:, None] for wave in waves.T)], axis=1)
+
+    def _values(self, panel: Panel, rows: slice) -> Floats:
+        """[n] of its column, so many rows before; of two words 0 and 1."""
+        if self.words:
+            return shifted(_numbers(panel.codes[rows, self.place]), self.lag)
+        return shifted(panel.values[rows, self.place], self.lag)
 
     def _believed(self, values: Floats) -> Floats:
         """Numbers drawn in to the bounds; those a hundred times as far are missing, as a wrong decimal mark is."""
@@ -275,6 +279,8 @@ def _events(event: Term, panel: Panel, values: Floats) -> Iterator[Term]:
         knots = tuple(knot for knot in _LASTING if (begun == knot).sum() >= _FEWEST_EVENTS)
         if knots:
             yield replace(event, name=f"{event.name} as it lasts", kind="lasting", knots=knots)
+        for half_life in _AFTER:
+            yield adstock_term(event, half_life)
     if calendar.integer or calendar.step > DAY:
         return
     finer = calendar.step < DAY
@@ -295,6 +301,12 @@ def number_term(name: str, place: int, seen: Floats) -> Term:
     believed = seen.clip(*bounds)
     mean, spread = float(believed.mean()), float(believed.std()) + _TINY
     return Term(name, "number", name, place, bounds, mean, spread)
+
+
+def adstock_term(term: Term, half_life: float) -> Term:
+    """Returns the term of what the steps before leave, half of it after so many steps."""
+    name = f"{term.name} before, half-life of {half_life:g} steps"
+    return replace(term, name=name, lag=1, half_life=half_life)
 
 
 def shifted(values: Floats, lag: int) -> Floats:

@@ -21,10 +21,9 @@ import numpy as np
 from forecaster.panel.arrays import Bools, Codes, Floats, Ints, empty_beside, text_hashes
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.panel import Panel
+from forecaster.windows.batch import LARGEST
 from forecaster.windows.effect_columns import Dates, Term, readings
 
-LARGEST = 20.0
-"""A logarithm of a factor."""
 _CLOSED, _SHUT = -2.3, -4.6
 """Logarithms of factors: a tenth, a hundredth."""
 _MOST_DETERMINED = 0.8

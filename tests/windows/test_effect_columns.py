@@ -63,3 +63,28 @@ def test_a_promotion_that_wears_off_is_forecast_day_by_day():
     assert missed.mean() < 2.5 and missed.max() < 8  # 8 and 33 by who has one effect of all days
     report = fc.explain(frame, HORIZON, known=["promo"]).effects.report
     assert "promo, from day 2 on: \N{MINUS SIGN}" in report
+
+
+@pytest.mark.parametrize("words", [None, ("none", "flyer")])
+def test_a_dip_of_weeks_after_an_event_is_forecast(words):
+    random = np.random.default_rng(3)
+    event = np.zeros(DAYS + HORIZON)
+    event[[*(38 * np.arange(10) + random.integers(0, 8, 10)), DAYS - 4]] = 1
+    since = np.full(DAYS + HORIZON, 99)
+    for day in range(DAYS + HORIZON):
+        since[day] = 0 if event[day] else since[day - 1] + 1 if day else 99
+    dip = 30 * np.maximum(1 - since / 21, 0) * (since > 0)
+    mean = 200 + 60 * event - dip
+    shown = event if words is None else np.array(words)[event.astype(int)]
+    frame = pl.DataFrame(
+        {
+            "date": [date(2022, 1, 3) + timedelta(day) for day in range(DAYS + HORIZON)],
+            "y": mean + random.normal(0, 5, DAYS + HORIZON),
+            "event": shown,
+        }
+    ).with_columns(y=pl.when(pl.int_range(pl.len()) < DAYS).then("y"))
+    forecast = fc.predict(frame, HORIZON, known=["event"])
+    assert (
+        np.abs(forecast.median[0, :, 0] - mean[DAYS:]).mean() < 3
+    )  # 9 by who has three days around it
+    assert "before, half-life of 10 days" in fc.explain(frame, HORIZON, known=["event"]).effects.report
