@@ -51,8 +51,8 @@ def leading_terms(panel: Panel, horizon: int) -> Iterator[Term]:
 def carried_terms(panel: Panel, known: Sequence[Term]) -> Iterator[Term]:
     """Yields a term for each lag at which a known number leads a target, and for what its last steps leave.
 
-    Adstock is the same as a target that goes on as it was: lag 0 alone shows it, and the regression decides. Those of
-    events are among `known`, the terms that are there already.
+    Adstock is the same as a target that goes on as it was: lag 0 alone shows it, and the regression decides.
+    Those of events are among `known`, the terms that are there already.
     """
     numbers = [term.column for term in known if term.kind == "number"]
     for term, lags in _leading(panel, numbers, 0):
