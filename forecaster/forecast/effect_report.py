@@ -213,7 +213,9 @@ def effect_report(effects: Effects | None, panel: Panel, channel: int) -> Effect
         for _, group in groupby(read, _of_one_effect):
             terms = [*group]
             effect = _of_terms(terms, panel, factors)
-            if not terms[0].term.half_life or effect.certain:
+            first = terms[0].term
+            acts_later = first.lag > 0 and first.column in declared
+            if effect.certain or not acts_later:
                 found.append(effect)
     without = tuple(one for one in declared if one not in {term.name for term in found})
     return EffectReport(panel, channel, unit, tuple(found), without)
