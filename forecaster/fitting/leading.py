@@ -8,7 +8,10 @@
 
 Two series that each go on as they were, or have the same season, are alike at many lags; their innovations are not.
 Shorter leads of past covariates end within the horizon: `arx` and the network of a fit read them. What a known
-covariate did on the last steps may act on for long, as advertising and cold do: adstock, by three half-lives.
+covariate did on the last steps may act on for long, as advertising and cold do: adstock a, by three half-lives.
+
+    s_t = Σ β_j x_{j,t} + Σ γ_h a_{h,t} + e_t       x_j columns of known terms, β of each series; e autoregressive
+    χ² = n (RSS without a / RSS − 1) > 22           three values γ beyond chance, as 4 standard deviations of one
 
 Sources: Box and Jenkins, "Time series analysis: forecasting and control" (1970), on the identification of transfer
 functions; Broadbent, "One way TV advertisements work" (1979), on adstock.
@@ -26,7 +29,15 @@ import numpy as np
 from forecaster.panel.arrays import Floats
 from forecaster.panel.calendar import DAY, Calendar
 from forecaster.panel.panel import Panel
-from forecaster.windows.effect_columns import Term, adstock_term, drawn, number_term, shifted
+from forecaster.windows.effect_columns import (
+    Dates,
+    Term,
+    adstock_term,
+    decaying,
+    drawn,
+    number_term,
+    shifted,
+)
 from forecaster.windows.index import even_draw
 
 _SERIES, _ROWS = 32, 2000  # that are looked at, the last ones
@@ -35,6 +46,7 @@ _FEWEST_ROWS = 40  # of all series, at a lag
 _FEWEST_LAGS, _SEASONS, _MOST_LAGS = 14, 2, 200  # beyond the horizon
 _MOST = 3  # lags of a covariate
 _HALF_LIVES = (1.0, 3.0, 10.0)  # steps
+_CHI_SQUARE = 22.0  # of three columns, as rare as 4 standard deviations
 _RECENT = 3  # steps before, whose effect may go on
 _FEWEST_PERIODS = 3  # that show means by phase
 _TINY = 1e-9  # standard deviations: rounding
@@ -59,7 +71,7 @@ def carried_terms(panel: Panel, known: Sequence[Term]) -> Iterator[Term]:
         for lag in lags:
             if lag > 0:
                 yield _before(term, lag)
-        if lags[0] <= _RECENT:
+        if lags[0] <= _RECENT and _acts_on(panel, term, known):
             for half_life in _HALF_LIVES:
                 yield adstock_term(term, half_life)
 
@@ -75,8 +87,7 @@ def _leading(panel: Panel, names: Sequence[str], least: int) -> Iterator[tuple[T
         return
     most = int(np.clip(_SEASONS * panel.calendar.season_length, _FEWEST_LAGS, _MOST_LAGS))
     lags = range(least, least + most + 1)
-    some = even_draw(panel.n_series, _SERIES)
-    pieces = [panel.values[panel.indptr[one] : panel.indptr[one + 1]][-_ROWS:] for one in some]
+    pieces = [panel.values[rows] for rows in _last_rows(panel)]
     targets = [
         [innovations(piece[:, channel], panel.calendar) for piece in pieces]
         for channel in range(panel.n_channels)
@@ -91,16 +102,82 @@ def _leading(panel: Panel, names: Sequence[str], least: int) -> Iterator[tuple[T
             yield number_term(name, place, drawn(panel.values[:, place])), found
 
 
+def _last_rows(panel: Panel) -> list[slice]:
+    """Those of some series, of those that have any."""
+    there = np.flatnonzero(np.diff(panel.indptr))
+    some = there[even_draw(len(there), _SERIES)]
+    stops = panel.indptr[some + 1].tolist()
+    starts = np.maximum(panel.indptr[some], panel.indptr[some + 1] - _ROWS).tolist()
+    return [slice(start, stop) for start, stop in zip(starts, stops, strict=True)]
+
+
+def _acts_on(panel: Panel, term: Term, known: Sequence[Term]) -> bool:
+    """Whether what the steps before leave says more of some target than chance, beside all known terms."""
+    # Of each column once: terms by hour are the same without the hour.
+    plain = (replace(one, by_clock=False) for one in known if not one.at_weekends)
+    terms = {(one.kind, one.place, one.words, one.half_life): one for one in plain}.values()
+    beside, adstock, pieces = [], [], []
+    for rows in _last_rows(panel):
+        clock = Dates(panel.calendar, panel.time[rows])
+        constant = np.ones((rows.stop - rows.start, 1))
+        columns = (one.columns(panel, rows, clock) for one in terms)
+        beside.append(np.concatenate([constant, *columns], axis=1))
+        number = _flat(panel.values[rows, term.place], panel.calendar)
+        before = np.nan_to_num(shifted(number.clip(-_FAR, _FAR), 1))
+        adstock.append(np.stack([decaying(before, one) for one in _HALF_LIVES], axis=1))
+        pieces.append(panel.values[rows])
+    for channel in range(panel.n_channels):
+        targets = [_flat(one[:, channel], panel.calendar).clip(-_FAR, _FAR) for one in pieces]
+        if adstock_evidence(beside, adstock, targets) > _CHI_SQUARE:
+            return True
+    return False
+
+
+def adstock_evidence(
+    beside: Sequence[Floats], adstock: Sequence[Floats], targets: Sequence[Floats]
+) -> float:
+    """Returns χ² of columns of adstock beside others, whose weights each series has of its own.
+
+    By generalised least squares (Cochrane and Orcutt 1949), errors of neighbouring rows being alike; what the
+    others explain is taken out of target and adstock first (Frisch and Waugh 1933).
+
+    Args:
+        beside: [n, k] of each series; the first column is 1.
+        adstock: [n, h] of each series.
+        targets: [n] of each series; NaN = missing.
+    """
+    errors = [_left(y[:, None], x)[:, 0] for x, y in zip(beside, targets, strict=True)]
+    product = sum(np.nansum(one[1:] * one[:-1]) for one in errors)
+    square = sum(np.nansum(one[:-1] ** 2) for one in errors)
+    phi = product / square if square > 0 else 0.0
+    left, rows = [np.zeros((0, 1 + len(_HALF_LIVES)))], 0
+    for x, a, y in zip(beside, adstock, targets, strict=True):
+        both = np.column_stack([y, a])
+        both, others = (one[1:] - phi * one[:-1] for one in (both, x))
+        known = np.isfinite(both[:, 0])
+        left.append(_left(both[known], others[known]))
+        rows += int(known.sum()) - x.shape[1]
+    if rows < _FEWEST_ROWS:
+        return 0.0
+    y, a = np.split(np.concatenate(left), [1], axis=1)
+    without, whole = np.sum(y**2), np.sum(_left(y, a) ** 2)
+    return float(rows * (without / max(whole, _TINY) - 1))
+
+
+def _left(values: Floats, columns: Floats) -> Floats:
+    """[n, m] what columns [n, k] leave of values; NaN stays."""
+    known = np.isfinite(values).all(axis=1)
+    weights, *_ = np.linalg.lstsq(columns[known], values[known], rcond=None)
+    return np.asarray(values - columns @ weights)
+
+
 def innovations(values: Floats, calendar: Calendar) -> Floats:
     """Returns [n] what the season and the last steps do not say of values, of variance 1; NaN where not known."""
     found, season = np.full(len(values), np.nan), calendar.season_length
     known = np.isfinite(values)
     if not known.any() or values[known].min() == values[known].max():
         return found
-    values = (values - values[known].mean()) / values[known].std()
-    finer = not calendar.integer and calendar.step < DAY
-    for period in (season, 7 * DAY // calendar.step if finer else 1):
-        values = values - _mean_by_phase(values, int(period))
+    values = _flat(values, calendar)
     lags = sorted({1, season, season + 1})
     before = np.stack([shifted(values, lag) for lag in lags], axis=1)
     columns = np.column_stack([before, np.ones(len(values))])
@@ -113,6 +190,18 @@ def innovations(values: Floats, calendar: Calendar) -> Floats:
     if spread > _TINY:
         found[known] = (left / spread).clip(-_FAR, _FAR)
     return found
+
+
+def _flat(values: Floats, calendar: Calendar) -> Floats:
+    """[n] in standard deviations from their mean, without the season and, on finer steps, the week."""
+    known = np.isfinite(values)
+    if not known.any():
+        return values
+    values = (values - values[known].mean()) / (values[known].std() + _TINY)
+    finer = not calendar.integer and calendar.step < DAY
+    for period in (calendar.season_length, 7 * DAY // calendar.step if finer else 1):
+        values = values - _mean_by_phase(values, int(period))
+    return values
 
 
 def _mean_by_phase(values: Floats, period: int) -> Floats:

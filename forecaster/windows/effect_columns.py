@@ -189,7 +189,7 @@ class Term:
             return np.isnan(values)[:, None].astype(np.float64)
         number = self._believed(values)
         if self.half_life:
-            number = self.mean + _decaying(np.nan_to_num(number - self.mean), self.half_life)
+            number = self.mean + decaying(np.nan_to_num(number - self.mean), self.half_life)
         if self.at_weekends:
             number = np.where(clock.weekday >= _SATURDAY, number, self.mean)
         if self.kind == "around":
@@ -373,7 +373,7 @@ def _steps_since(happens: Bools, indptr: Ints | Sequence[int]) -> Ints:
     return np.where(happens, row - begun, -1)
 
 
-def _decaying(values: Floats, half_life: float) -> Floats:
+def decaying(values: Floats, half_life: float) -> Floats:
     """[n] (1 − d) Σ dᵏ values of k rows before, d = 2^(−1 / half-life): adstock.
 
     Source: Broadbent, "One way TV advertisements work" (1979).

@@ -9,8 +9,15 @@ import pytest
 import forecaster as fc
 from forecaster.api.requests import opened
 from forecaster.config import config_from
-from forecaster.fitting.leading import beyond_chance, carried_terms, innovations, leading_terms
+from forecaster.fitting.leading import (
+    adstock_evidence,
+    beyond_chance,
+    carried_terms,
+    innovations,
+    leading_terms,
+)
 from forecaster.panel.calendar import Calendar
+from forecaster.windows.effect_columns import decaying
 
 ROWS = 250
 WEEK = np.array([0, 5, 8, 3, 10, 20, 15.0])
@@ -148,6 +155,22 @@ def test_what_advertising_leaves_decays():
     frame, mean = planned(random, adstock, x=campaigns(random))
     forecast = fc.predict(frame, 14, known=["x"])
     assert np.abs(forecast.median[0, :, 0] - mean).mean() < 3
+
+
+@pytest.mark.parametrize("kind", ["adstock", "level", "nothing"])
+def test_evidence_of_adstock_is_that_of_adstock_alone(kind):
+    """Not of errors that go on as they were, nor of what a number does on the day itself."""
+    shown = 0
+    for seed in range(10):
+        random = np.random.default_rng(seed)
+        x, noise = random.normal(size=400), random.normal(size=400)
+        for day in range(1, 400):
+            noise[day] += 0.7 * noise[day - 1]
+        y = noise + {"adstock": adstock(x, 0.6, 1), "level": 2 * x, "nothing": 0}[kind]
+        adstocks = [decaying(np.append(0, x[:-1]), half_life) for half_life in (1, 3, 10)]
+        beside = np.stack([np.ones(400), x], axis=1)
+        shown += adstock_evidence([beside], [np.stack(adstocks, axis=1)], [y]) > 22
+    assert shown == (10 if kind == "adstock" else 0)
 
 
 def test_what_if_moves_the_days_after_a_change_too():

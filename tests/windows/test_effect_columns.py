@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import forecaster as fc
-from forecaster.windows.effect_columns import _decaying, _lasting, _steps_since
+from forecaster.windows.effect_columns import _lasting, _steps_since, decaying
 
 DAYS, HORIZON = 400, 14
 
@@ -38,8 +38,8 @@ def test_half_of_what_a_value_does_is_gone_after_its_half_life(half_life):
     for value in values:
         left = kept * left + (1 - kept) * value
         expected.append(left)
-    np.testing.assert_allclose(_decaying(values, half_life), expected, atol=5e-3)
-    one = _decaying(np.eye(1, 40)[0], half_life)
+    np.testing.assert_allclose(decaying(values, half_life), expected, atol=5e-3)
+    one = decaying(np.eye(1, 40)[0], half_life)
     np.testing.assert_allclose(one[half_life], one[0] / 2)
 
 
