@@ -47,7 +47,6 @@ _FEWEST_LAGS, _SEASONS, _MOST_LAGS = 14, 2, 200  # beyond the horizon
 _MOST = 3  # lags of a covariate
 _HALF_LIVES = (1.0, 3.0, 10.0)  # steps
 _CHI_SQUARE = 22.0  # of three columns, as rare as 4 standard deviations
-_RECENT = 3  # steps before, whose effect may go on
 _FEWEST_PERIODS = 3  # that show means by phase
 _TINY = 1e-9  # standard deviations: rounding
 _FAR = 5.0  # standard deviations, at which innovations are drawn in
@@ -61,17 +60,21 @@ def leading_terms(panel: Panel, horizon: int) -> Iterator[Term]:
 
 
 def carried_terms(panel: Panel, known: Sequence[Term]) -> Iterator[Term]:
-    """Yields a term for each lag at which a known number leads a target, and for what its last steps leave.
+    """Yields a term for each lag at which a known number leads a target, and for what numbers and events leave.
 
-    Adstock is the same as a target that goes on as it was: lag 0 alone shows it, and the regression decides.
-    Those of events are among `known`, the terms that are there already.
+    Adstock is the same as a target that goes on as it was: its lags need not be beyond chance.
     """
+    if not panel.regular or not known:
+        return
     numbers = [term.column for term in known if term.kind == "number"]
-    for term, lags in _leading(panel, numbers, 0):
+    for term, lags in _leading(panel, numbers, 1):
         for lag in lags:
-            if lag > 0:
-                yield _before(term, lag)
-        if lags[0] <= _RECENT and _acts_on(panel, term, known):
+            yield _before(term, lag)
+    whole = [term for term in known if not term.is_detail or term.kind in ("around", "lasting")]
+    plain = [replace(term, by_clock=False) for term in whole]
+    evidence = _Adstock(panel, plain)
+    for term in plain:
+        if term.kind in ("number", "event") and evidence.of(term) > _CHI_SQUARE:
             for half_life in _HALF_LIVES:
                 yield adstock_term(term, half_life)
 
@@ -111,64 +114,78 @@ def _last_rows(panel: Panel) -> list[slice]:
     return [slice(start, stop) for start, stop in zip(starts, stops, strict=True)]
 
 
-def _acts_on(panel: Panel, term: Term, known: Sequence[Term]) -> bool:
-    """Whether what the steps before leave says more of some target than chance, beside all known terms."""
-    # Of each column once: terms by hour are the same without the hour.
-    plain = (replace(one, by_clock=False) for one in known if not one.at_weekends)
-    terms = {(one.kind, one.place, one.words, one.half_life): one for one in plain}.values()
-    beside, adstock, pieces = [], [], []
-    for rows in _last_rows(panel):
-        clock = Dates(panel.calendar, panel.time[rows])
-        constant = np.ones((rows.stop - rows.start, 1))
-        columns = (one.columns(panel, rows, clock) for one in terms)
-        beside.append(np.concatenate([constant, *columns], axis=1))
-        number = _flat(panel.values[rows, term.place], panel.calendar)
-        before = np.nan_to_num(shifted(number.clip(-_FAR, _FAR), 1))
-        adstock.append(np.stack([decaying(before, one) for one in _HALF_LIVES], axis=1))
-        pieces.append(panel.values[rows])
-    for channel in range(panel.n_channels):
-        targets = [_flat(one[:, channel], panel.calendar).clip(-_FAR, _FAR) for one in pieces]
-        if adstock_evidence(beside, adstock, targets) > _CHI_SQUARE:
-            return True
-    return False
+class _Adstock:
+    """Whether adstock says more of the targets of a panel than chance, beside all known terms."""
+
+    def __init__(self, panel: Panel, known: Sequence[Term]):
+        self.panel, self.rows = panel, _last_rows(panel)
+        beside = []
+        for rows in self.rows:
+            clock = Dates(panel.calendar, panel.time[rows])
+            columns = (term.columns(panel, rows, clock) for term in known)
+            beside.append(np.column_stack([np.ones(rows.stop - rows.start), *columns]))
+        self.channels = []
+        for channel in range(panel.n_channels):
+            targets = [_flat(panel.values[rows, channel], panel.calendar) for rows in self.rows]
+            self.channels.append(Remainder(beside, [one.clip(-_FAR, _FAR) for one in targets]))
+
+    def of(self, term: Term) -> float:
+        """Returns the largest χ² of the adstock of a term, of the channels."""
+        columns = []
+        for rows in self.rows:
+            number = _flat(term.values(self.panel, rows), self.panel.calendar).clip(-_FAR, _FAR)
+            before = np.nan_to_num(shifted(number, 1))
+            columns.append(np.stack([decaying(before, one) for one in _HALF_LIVES], axis=1))
+        return max(channel.chi_square(columns) for channel in self.channels)
 
 
-def adstock_evidence(
-    beside: Sequence[Floats], adstock: Sequence[Floats], targets: Sequence[Floats]
-) -> float:
-    """Returns χ² of columns of adstock beside others, whose weights each series has of its own.
+class Remainder:
+    """What columns leave of the targets of some series, each with weights of its own.
 
-    By generalised least squares (Cochrane and Orcutt 1949), errors of neighbouring rows being alike; what the
-    others explain is taken out of target and adstock first (Frisch and Waugh 1933).
-
-    Args:
-        beside: [n, k] of each series; the first column is 1.
-        adstock: [n, h] of each series.
-        targets: [n] of each series; NaN = missing.
+    By generalised least squares (Cochrane and Orcutt 1949): errors of neighbouring rows are alike.
     """
-    errors = [_left(y[:, None], x)[:, 0] for x, y in zip(beside, targets, strict=True)]
-    product = sum(np.nansum(one[1:] * one[:-1]) for one in errors)
-    square = sum(np.nansum(one[:-1] ** 2) for one in errors)
-    phi = product / square if square > 0 else 0.0
-    left, rows = [np.zeros((0, 1 + len(_HALF_LIVES)))], 0
-    for x, a, y in zip(beside, adstock, targets, strict=True):
-        both = np.column_stack([y, a])
-        both, others = (one[1:] - phi * one[:-1] for one in (both, x))
-        known = np.isfinite(both[:, 0])
-        left.append(_left(both[known], others[known]))
-        rows += int(known.sum()) - x.shape[1]
-    if rows < _FEWEST_ROWS:
-        return 0.0
-    y, a = np.split(np.concatenate(left), [1], axis=1)
-    without, whole = np.sum(y**2), np.sum(_left(y, a) ** 2)
-    return float(rows * (without / max(whole, _TINY) - 1))
+
+    def __init__(self, columns: Sequence[Floats], targets: Sequence[Floats]):
+        """Takes columns [n, k], the first of which is 1, and targets [n] of each series; NaN = missing."""
+        pairs = [*zip(columns, targets, strict=True)]
+        known = [np.isfinite(y) for y in targets]
+        errors = [np.full(len(y), np.nan) for y in targets]
+        for error, there, (x, y) in zip(errors, known, pairs, strict=True):
+            error[there] = _left(y[there], _basis(x[there]))
+        product = sum(np.nansum(one[1:] * one[:-1]) for one in errors)
+        square = sum(np.nansum(one[:-1] ** 2) for one in errors)
+        self.phi = float(product / square) if square > 0 else 0.0
+        changes = [self._changes(y) for y in targets]
+        self.known = [np.isfinite(one) for one in changes]
+        self.basis = [
+            _basis(self._changes(x)[there]) for x, there in zip(columns, self.known, strict=True)
+        ]
+        parts = zip(changes, self.known, self.basis, strict=True)
+        self.left = np.concatenate([_left(y[there], basis) for y, there, basis in parts])
+        self.freedom = len(self.left) - sum(basis.shape[1] for basis in self.basis)
+
+    def _changes(self, values: Floats) -> Floats:
+        """Values less φ times the row before."""
+        return values[1:] - self.phi * values[:-1]
+
+    def chi_square(self, added: Sequence[Floats]) -> float:
+        """Returns χ² of further columns [n, h], whose weights all series share; 0 where rows are few."""
+        if self.freedom < _FEWEST_ROWS:
+            return 0.0
+        parts = zip(added, self.known, self.basis, strict=True)
+        columns = [_left(self._changes(a)[there], basis) for a, there, basis in parts]
+        rest = _left(self.left, _basis(np.concatenate(columns)))
+        return float(self.freedom * (np.sum(self.left**2) / max(np.sum(rest**2), _TINY) - 1))
 
 
-def _left(values: Floats, columns: Floats) -> Floats:
-    """[n, m] what columns [n, k] leave of values; NaN stays."""
-    known = np.isfinite(values).all(axis=1)
-    weights, *_ = np.linalg.lstsq(columns[known], values[known], rcond=None)
-    return np.asarray(values - columns @ weights)
+def _basis(columns: Floats) -> Floats:
+    """[n, k] orthogonal columns that span the same."""
+    return np.asarray(np.linalg.qr(columns)[0])
+
+
+def _left(values: Floats, basis: Floats) -> Floats:
+    """What orthogonal columns leave of values [n] or [n, m] (Frisch and Waugh 1933)."""
+    return np.asarray(values - basis @ (basis.T @ values))
 
 
 def innovations(values: Floats, calendar: Calendar) -> Floats:

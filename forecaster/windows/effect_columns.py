@@ -3,8 +3,8 @@
 A term is a group of columns that share a variance, so that one without evidence vanishes as a whole.
 
     number     as it is, and bent at three quantiles; by time of day where steps are finer than a day
-    event      of two values; and, as terms of their own, by hour, at weekends, up to three steps around it, from
-               the second step on that it lasts, the third, …, and what it leaves, which decays
+    event      of two values; and, as terms of their own, by hour, at weekends, up to three steps around it, and
+               from the second step on that it lasts, the third, …
     category   a column per word
     holiday    a column per name and day, from three before to three after
     calendar   time of day, weekday, day of the month from both ends, year: by the name of the term
@@ -54,7 +54,6 @@ _LASTING = (
 _SATURDAY = 5  # days after Monday
 _LAST_DAYS = 4  # business days of a month
 _LAST_OF_MONTH = "business days to its end"
-_AFTER = (3.0, 10.0)  # half-lives of what an event leaves beyond the steps around it
 _HALF_LIVES = 10  # after which nothing is left
 _MOST_WORDS = 100
 _DRAWN = 1 << 20  # rows, by whose values a number is scaled
@@ -184,7 +183,7 @@ class Term:
             return self._of_dates(clock)
         if self.kind == "holiday":
             return clock.holidays(self.country, self.names)
-        values = self._values(panel, rows)
+        values = self.values(panel, rows)
         if self.kind == "missing":
             return np.isnan(values)[:, None].astype(np.float64)
         number = self._believed(values)
@@ -209,7 +208,7 @@ class Term:
         waves = _waves(clock.time_of_day, _CLOCK_WAVES)
         return np.concatenate([found, *(found * wave[:, None] for wave in waves.T)], axis=1)
 
-    def _values(self, panel: Panel, rows: slice) -> Floats:
+    def values(self, panel: Panel, rows: slice) -> Floats:
         """[n] of its column, so many rows before; of two words 0 and 1."""
         if self.words:
             return shifted(_numbers(panel.codes[rows, self.place]), self.lag)
@@ -279,8 +278,6 @@ def _events(event: Term, panel: Panel, values: Floats) -> Iterator[Term]:
         knots = tuple(knot for knot in _LASTING if (begun == knot).sum() >= _FEWEST_EVENTS)
         if knots:
             yield replace(event, name=f"{event.name} as it lasts", kind="lasting", knots=knots)
-        for half_life in _AFTER:
-            yield adstock_term(event, half_life)
     if calendar.integer or calendar.step > DAY:
         return
     finer = calendar.step < DAY

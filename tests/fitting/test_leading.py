@@ -10,7 +10,7 @@ import forecaster as fc
 from forecaster.api.requests import opened
 from forecaster.config import config_from
 from forecaster.fitting.leading import (
-    adstock_evidence,
+    Remainder,
     beyond_chance,
     carried_terms,
     innovations,
@@ -169,7 +169,7 @@ def test_evidence_of_adstock_is_that_of_adstock_alone(kind):
         y = noise + {"adstock": adstock(x, 0.6, 1), "level": 2 * x, "nothing": 0}[kind]
         adstocks = [decaying(np.append(0, x[:-1]), half_life) for half_life in (1, 3, 10)]
         beside = np.stack([np.ones(400), x], axis=1)
-        shown += adstock_evidence([beside], [np.stack(adstocks, axis=1)], [y]) > 22
+        shown += Remainder([beside], [y]).chi_square([np.stack(adstocks, axis=1)]) > 22
     assert shown == (10 if kind == "adstock" else 0)
 
 
