@@ -49,11 +49,12 @@ assert panel.n_series == {series} and panel.n_rows == {series} * {rows}
 def blocks(count):
     """(keys, times, values) of blocks of series: days of noise, each series on its own hour."""
     rng = np.random.default_rng(0)
-    noise = rng.normal(size=(SERIES * ROWS, COLUMNS)).astype(np.float32)
     day = np.sin(np.arange(SERIES * ROWS) * (2 * np.pi / 24)).astype(np.float32)
     time = np.tile(np.arange(ROWS, dtype=np.int64) * HOUR, SERIES)
     for number in range(count):
         ids = np.arange(number * SERIES, (number + 1) * SERIES)
+        # Of each block its own: noise that many series share says more than chance.
+        noise = rng.standard_normal((SERIES * ROWS, COLUMNS), np.float32)
         yield ids, time, noise / 2 + np.roll(day, number)[:, None]
 
 
