@@ -122,8 +122,10 @@ class _Adstock:
         beside = []
         for rows in self.rows:
             clock = Dates(panel.calendar, panel.time[rows])
-            columns = (term.columns(panel, rows, clock) for term in known)
-            beside.append(np.column_stack([np.ones(rows.stop - rows.start), *columns]))
+            columns = [term.columns(panel, rows, clock) for term in known]
+            # By the season, too, or what it takes out of the target were looked for in the adstock.
+            flat = [_flat(column, panel.calendar) for column in np.concatenate(columns, axis=1).T]
+            beside.append(np.column_stack([np.ones(rows.stop - rows.start), *flat]))
         self.channels = []
         for channel in range(panel.n_channels):
             targets = [_flat(panel.values[rows, channel], panel.calendar) for rows in self.rows]
@@ -135,7 +137,9 @@ class _Adstock:
         for rows in self.rows:
             number = _flat(term.values(self.panel, rows), self.panel.calendar).clip(-_FAR, _FAR)
             before = np.nan_to_num(shifted(number, 1))
-            columns.append(np.stack([decaying(before, one) for one in _HALF_LIVES], axis=1))
+            adstock = (decaying(before, half_life) for half_life in _HALF_LIVES)
+            flat = [_flat(column, self.panel.calendar) for column in adstock]
+            columns.append(np.stack(flat, axis=1))
         return max(channel.chi_square(columns) for channel in self.channels)
 
 
