@@ -72,9 +72,12 @@ def carried_terms(panel: Panel, known: Sequence[Term]) -> Iterator[Term]:
             yield _before(term, lag)
     whole = [term for term in known if not term.is_detail or term.kind in ("around", "lasting")]
     plain = [replace(term, by_clock=False) for term in whole]
+    carried = [term for term in plain if term.kind in ("number", "event")]
+    if not carried:
+        return
     evidence = _Adstock(panel, plain)
-    for term in plain:
-        if term.kind in ("number", "event") and evidence.of(term) > _CHI_SQUARE:
+    for term in carried:
+        if evidence.of(term) > _CHI_SQUARE:
             for half_life in _HALF_LIVES:
                 yield adstock_term(term, half_life)
 
@@ -146,7 +149,9 @@ class _Adstock:
 class Remainder:
     """What columns leave of the targets of some series, each with weights of its own.
 
-    By generalised least squares (Cochrane and Orcutt 1949): errors of neighbouring rows are alike.
+    By generalised least squares (Cochrane and Orcutt 1949): errors e of neighbouring rows are alike.
+
+        φ = Σ e_t e_{t−1} / Σ e²_{t−1}              y_t − φ y_{t−1} on x_t − φ x_{t−1}
     """
 
     def __init__(self, columns: Sequence[Floats], targets: Sequence[Floats]):

@@ -292,8 +292,8 @@ def _of_number(
     shown = [one for one in np.unique(place) if one or term.kind == "number"]
     names = [f"{name}, each unit{_between(*ends[one : one + 2])}" for one in shown]
     effect = _shown(slope[0, shown], slope[1, shown], factors)
-    if _certain(effect).any():
-        kept = np.flatnonzero(_certain(effect))
+    kept = np.flatnonzero(_certain(effect))
+    if len(kept):
         names, effect = [names[one] for one in kept], effect[kept]
     return names, effect, x, _shown(total[0], np.abs(total[1]), factors)
 
@@ -330,9 +330,8 @@ def _named(read: _Read, name: str, panel: Panel) -> tuple[list[str], _Read]:
     if term.kind == "holiday":
         return [text for one in term.names for text in _days_around(one)], read
     if term.kind == "event":
-        words = [*map(_number, term.bounds)]
-        if term.words:
-            words = [*panel.schema.categories[term.name_in(panel)]]
+        categories = panel.schema.categories
+        words = categories[term.name_in(panel)] if term.words else map(_number, term.bounds)
         event = _switch(name, *words)
         event += ", more at weekends" * term.at_weekends
         if term.by_clock:

@@ -2,7 +2,7 @@
 
 A term is a group of columns that share a variance, so that one without evidence vanishes as a whole.
 
-    number     as it is, and bent at three quantiles; by time of day where steps are finer than a day
+    number     as it is, and bent at five quantiles; by time of day where steps are finer than a day
     event      of two values; and, as terms of their own, by hour, at weekends, up to three steps around it, and
                from the second step on that it lasts, the third, …
     category   a column per word
@@ -40,21 +40,11 @@ _WEEKS = 16  # harmonics of the year in all: down to three weeks
 _CLOCK_WAVES = 2  # harmonics of the day that the effect of a number follows
 _SLOTS = 96  # of a day at most: quarter hours
 _FEWEST_EVENTS, _FEWEST_WEEKENDS = 3, 8  # days of which show what an event does there
-_LASTING = (
-    1,
-    2,
-    3,
-    4,
-    5,
-    6,
-    7,
-    10,
-    14,
-)  # steps since an event began, from which on its effect may change
+_LASTING = (*range(1, 8), 10, 14)  # steps since an event began, from which on its effect may change
 _SATURDAY = 5  # days after Monday
 _LAST_DAYS = 4  # business days of a month
 _LAST_OF_MONTH = "business days to its end"
-_HALF_LIVES = 10  # after which nothing is left
+_GONE = 10  # half-lives after which nothing is left
 _MOST_WORDS = 100
 _DRAWN = 1 << 20  # rows, by whose values a number is scaled
 _FAR = 1.0  # ranges of the middle 98 % beyond which a number is drawn in
@@ -95,9 +85,9 @@ class Term:
     period: float = 0.0
     """In steps, that was found in the rows."""
     lag: int = 0
-    """Rows before, whose value counts: those of a past covariate, at least a horizon."""
+    """Rows before, whose value counts; of a past covariate at least a horizon."""
     half_life: float = 0.0
-    """Steps in which half of what the values before do is gone; 0 = all of it after one."""
+    """Steps in which half of what the values before do is gone; 0 = that value alone counts."""
 
     def size(self, calendar: Calendar) -> int:
         """Returns k, the number of columns."""
@@ -275,7 +265,8 @@ def _events(event: Term, panel: Panel, values: Floats) -> Iterator[Term]:
     if panel.regular:
         yield replace(event, name=f"days around {event.name}", kind="around")
         begun = _steps_since(happens, panel.indptr)
-        knots = tuple(knot for knot in _LASTING if (begun == knot).sum() >= _FEWEST_EVENTS)
+        seen = np.bincount(begun[happens], minlength=max(_LASTING) + 1)
+        knots = tuple(knot for knot in _LASTING if seen[knot] >= _FEWEST_EVENTS)
         if knots:
             yield replace(event, name=f"{event.name} as it lasts", kind="lasting", knots=knots)
     if calendar.integer or calendar.step > DAY:
@@ -376,7 +367,7 @@ def decaying(values: Floats, half_life: float) -> Floats:
     Source: Broadbent, "One way TV advertisements work" (1979).
     """
     kept = 0.5 ** (1 / half_life)
-    weights = (1 - kept) * kept ** np.arange(_HALF_LIVES * half_life)
+    weights = (1 - kept) * kept ** np.arange(_GONE * half_life)
     return np.convolve(values, weights)[: len(values)]
 
 
