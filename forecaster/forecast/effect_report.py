@@ -23,9 +23,9 @@ from forecaster.panel.arrays import Bools, Floats
 from forecaster.panel.calendar import DAY
 from forecaster.panel.frames import PolarsFrame
 from forecaster.panel.panel import Panel
-from forecaster.windows.batch import LARGEST
 from forecaster.windows.effect_columns import REACH, Dates, Term
 from forecaster.windows.effects import Effects
+from forecaster.windows.factors import LARGEST
 
 Kind = Literal["covariate", "words", "calendar"]
 _DEVIATIONS = 1.6449  # of a normal distribution, that hold 90 %

@@ -14,7 +14,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from forecaster.windows.batch import LARGEST, parts_of_effect
+from forecaster.windows.batch import parts_of_effect
+from forecaster.windows.factors import LARGEST
 
 NUM_SAMPLES = 100
 """Sample paths from which the quantiles of an autoregressive forecast come."""

@@ -17,9 +17,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-LARGEST = 20.0
-"""Logarithm of a factor; the least, −20, is that of a step at which all is closed."""
-
 
 @dataclass(frozen=True)
 class Inputs:

@@ -21,11 +21,9 @@ import numpy as np
 from forecaster.panel.arrays import Bools, Codes, Floats, Ints, empty_beside, text_hashes
 from forecaster.panel.calendar import Calendar
 from forecaster.panel.panel import Panel
-from forecaster.windows.batch import LARGEST
 from forecaster.windows.effect_columns import Dates, Term, readings
+from forecaster.windows.factors import CLOSED, LARGEST, SHUT
 
-_CLOSED, _SHUT = -2.3, -4.6
-"""Logarithms of factors: a tenth, a hundredth."""
 _MOST_DETERMINED = 0.8
 _DOUBTFUL, _MOST_DOUBTFUL = 2.0, 1 / 3
 """Variance of an effect over that of the noise, from which a cell says little of others; their largest share."""
@@ -213,9 +211,9 @@ class Effects:
         return np.where(places[:, None] < 0, np.nan, self.center[places, :, part])
 
     def _bounded(self, effect: Floats) -> Floats:
-        """An effect within bounds; a factor below a hundredth is that of a day without any value but 0."""
+        """Returns an effect of at most `LARGEST` where it multiplies, and −`LARGEST` where that leaves nothing."""
         most = np.where(self.multiplies, LARGEST, np.inf)
-        is_shut = self.multiplies & (effect < _SHUT)
+        is_shut = self.multiplies & (effect < SHUT)
         return np.where(is_shut, -most, effect.clip(-most, most))
 
     def _every(self, panel: Panel) -> Floats:
@@ -285,7 +283,7 @@ class Effects:
         """
         logarithm = np.where(self.multiplies, effect, 0.0)
         left = values * np.exp(-logarithm) - np.where(self.multiplies, 0.0, effect)
-        return np.where(logarithm < _CLOSED, np.nan, left)
+        return np.where(logarithm < CLOSED, np.nan, left)
 
     def of_remainder(self, calendar: Calendar) -> Effects | None:
         """Returns those of the calendar alone, for a panel that covariates were taken out of; None = none."""
