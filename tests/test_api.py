@@ -157,6 +157,7 @@ def test_the_same_seed_gives_the_same_model_and_another_one_another():
     assert _weights(model) != _weights(tiny.known_network_model())
 
 
+@pytest.mark.long
 def test_roles_are_given_as_a_string_or_a_sequence():
     model = _fit(tiny.shop(), series="store", target=["sales"], past=("visitors",))
     assert model.config.data == tiny.model().config.data
@@ -245,6 +246,7 @@ def test_without_quiet_the_roles_are_said_before_work_starts(capsys):
     assert re.search(r"sales target number by its name .* trains on .* 2 steps, best at \d", said)
 
 
+@pytest.mark.long
 def test_until_a_date_is_as_if_later_rows_did_not_exist():
     config = tiny.config_with(experts=["linear"])  # whose maps are solved from the rows
     model = fc.fit(tiny.plain(), horizon=7, until="2024-03-10", config=config, quiet=True)

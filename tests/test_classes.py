@@ -78,6 +78,7 @@ def step_classifier():
 # Predictions
 
 
+@pytest.mark.long
 def test_each_series_has_one_row_keyed_as_the_table_with_probabilities(classifier):
     found = classifier.predict(waves(1)).frame
     assert isinstance(found, pd.DataFrame)
@@ -164,6 +165,7 @@ def test_each_step_has_a_row_with_its_time(step_classifier):
     assert np.allclose(found[["p_apart", "p_ok", "p_stuck"]].sum(axis=1), 1)
 
 
+@pytest.mark.long
 def test_planted_faults_are_found(step_classifier):
     backtest = step_classifier.backtest(machines(1, 3), tracking=False)
     assert backtest.scores["forecaster"]["macro_F1"] >= 0.9

@@ -153,6 +153,7 @@ def test_a_second_convert_deletes_no_other_file(tmp_path):
     assert tiny.tree(tmp_path) == before
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("undrawn")
 def test_an_output_that_is_a_link_is_written_through(tmp_path):
     (tmp_path / "disk").mkdir()
@@ -321,6 +322,7 @@ def test_a_store_that_fails_is_described_without_the_class_of_the_error():
     assert first_line("(none) left") == "(none) left" and first_line(KeyError("x")) == "'x'"
 
 
+@pytest.mark.long
 def test_nothing_about_tracking_paths_or_output_is_taken_from_an_artifact(
     tmp_path, monkeypatch, empty_store
 ):

@@ -56,6 +56,7 @@ def test_the_command_of_a_better_model_runs(row, folder, monkeypatch, shell, und
     assert done.code == 0, done.err
 
 
+@pytest.mark.long
 def test_the_call_of_a_better_model_of_a_frame_runs():
     table, covariates = tiny.shop().drop("price"), tiny.shop().select("store", "date", "price")
     options = {"known": "price", "covariates": covariates, "past": (), "fit": False, "quiet": True}

@@ -145,6 +145,7 @@ def test_verbs_load_only_what_they_need(tmp_path):
     assert (tmp_path / "ahead.csv").is_file() and (tmp_path / "new" / "contract.json").is_file()
 
 
+@pytest.mark.long
 def test_a_wrong_series_horizon_or_cutoff_is_refused_before_torch_loads(tmp_path):
     tiny.model().save(tmp_path / "model")
     tiny.shop().write_csv(tmp_path / "shop.csv")

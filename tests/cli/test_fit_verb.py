@@ -29,6 +29,7 @@ def interrupted(monkeypatch):
     monkeypatch.setattr(Learner, "training_step", press)
 
 
+@pytest.mark.long
 def test_a_fit_stopped_by_ctrl_c_is_resumed_by_the_same_command(folder, shell, interrupted):
     command = *FIT, "--set", "fit.steps=4", "--out", "new", "--checkpoint-every", 2
     stopped = shell(*command)
@@ -57,6 +58,7 @@ def test_what_a_new_fit_needs_is_asked_for(shell):
     assert shell("fit", "shop.csv").err == "error: Missing option '--out'.\n"
 
 
+@pytest.mark.long
 def test_a_fit_never_reads_more_steps_than_there_are(tmp_path, shell):
     tiny.plain(40).filter(pl.col("store") == "a").write_csv(tmp_path / "one.csv")
     words = ["--horizon", 7, "--no-tracking", "--set", "fit.steps=1", "--out", tmp_path / "model"]

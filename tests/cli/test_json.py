@@ -405,6 +405,7 @@ def test_of_processes_that_torchrun_started_one_prints(folder, shell, monkeypatc
     assert shell("check", "away.csv", "--json").out == ""
 
 
+@pytest.mark.long
 def test_a_process_prints_a_document_alone_in_utf_8_whatever_the_terminal_reads(tmp_path):
     table = tiny.plain().rename({"sales": "Umsätze"})
     table.write_csv(tmp_path / "café.csv")

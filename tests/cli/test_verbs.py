@@ -166,6 +166,7 @@ def test_covariates_may_lie_in_a_table_of_their_own(folder, shell):
     assert_frame_equal(pl.read_parquet("two.parquet"), tiny.ahead().rows, check_exact=True)
 
 
+@pytest.mark.long
 def test_backtest_writes_rows_with_the_truth_and_says_who_wins(folder, shell):
     answer = shell("backtest", "plain_model", "plain.csv", "--windows", 2, "--out", "scores.parquet")
     assert answer.code == 0, answer.err

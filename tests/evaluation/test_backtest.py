@@ -250,6 +250,7 @@ def _baselines(panel, cutoff):
     return {name: Predictor(model).forecast_at(panel, cutoff) for name, model in models.items()}
 
 
+@pytest.mark.long
 def test_a_model_that_loses_to_seasonal_naive_is_said_to_lose():
     panel = open_panel(tiny.plain(), DataConfig(), schema=tiny.network_model().artifact.schema)
 
@@ -323,6 +324,7 @@ def test_better_worse_and_level_follow_the_interval():
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("windows", "stride", "known"), [(6, 7, True), (5, 7, False), (8, 1, False), (13, 3, True)]
 )

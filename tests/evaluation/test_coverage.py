@@ -152,6 +152,7 @@ def test_a_backtest_says_its_coverage_and_warns_of_bands_that_do_not_hold():
     assert "90 % interval" in verdict_section(ReportData(found))
 
 
+@pytest.mark.long
 def test_levels_without_a_tenth_name_the_outermost_pair_and_a_median_alone_says_nothing():
 
     def scored(*levels: float) -> fc.Backtest:

@@ -75,6 +75,7 @@ def test_experts_forecast_as_in_a_fit_of_their_own():
             np.testing.assert_allclose(found, predictor.forecast_at(panel, cutoff).quantiles, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_all_rows_are_scored_over_the_same_cells_and_ranked_by_wql():
     board, table = _board(), _board().summary
     experts = [name for name in board.scores if name.startswith("expert ")]

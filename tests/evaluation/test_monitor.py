@@ -52,6 +52,7 @@ def test_an_untouched_model_is_not_broken():
     assert list(found.scores)[:3] == ["forecaster", "seasonal naive", "no fit"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "words"),
     [

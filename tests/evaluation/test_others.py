@@ -43,6 +43,7 @@ def test_the_rows_of_models_given_back_have_their_scores():
     assert [finding.text for finding in backtest.findings][:2] == said
 
 
+@pytest.mark.long
 def test_lead_gives_the_cutoff_and_a_band_is_two_quantiles():
     rows = _rows(lead=(pl.col("date") - pl.col("cutoff")).dt.total_days())
     rows = rows.rename({"q0.1": "lo-80", "q0.9": "hi-80"}).drop("cutoff", *LEVELS[1:-1])
@@ -65,6 +66,7 @@ def test_a_point_forecast_has_no_loss_of_quantiles_coverage_or_verdict():
     }
 
 
+@pytest.mark.long
 def test_asked_levels_are_scored_where_forecasts_have_them_or_the_levels_they_follow_from():
     options = {"windows": 3, "fit": False, "tracking": False, "quiet": True, "levels": [95]}
     bands = {"lo-95": pl.col("q0.1") - 0.01, "hi-95": pl.col("q0.9") + 0.01}

@@ -346,6 +346,7 @@ def test_what_to_do_next_names_what_was_found():
     assert "The mark to beat is ETS" in _said(replace(worse, scores=better, tallies=tallies))
 
 
+@pytest.mark.long
 def test_ten_thousand_series_give_a_small_page():
     found = backtest_of(panel_of(10_000, 20), windows=2, horizon=2)
     page = render_report(found)

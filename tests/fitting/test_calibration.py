@@ -38,6 +38,7 @@ def _with_noise(panel, rows):
     return replace(panel, values=values)
 
 
+@pytest.mark.long
 def test_a_fit_has_conformal_factors_and_their_effect_among_its_metrics(fitted, tmp_path):
     _, split, artifact = fitted
     assert len(split.calibration_windows) and artifact.ensemble.conformal_factors.shape == (9,)
@@ -88,6 +89,7 @@ def test_a_forecast_moves_with_its_scale_and_place_calibration_included(fitted):
     assert (np.diff(own, axis=-1) >= 0).all()
 
 
+@pytest.mark.long
 def test_calibration_can_be_switched_off_and_all_windows_are_watched_then(make_panel, make_config):
     panel = make_panel(2, 240)
     config, split = resolve(panel, make_config(5, fit={**FIT, "calibration": None}))

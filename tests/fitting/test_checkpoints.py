@@ -157,6 +157,7 @@ def test_a_warm_start_goes_on_exactly(tmp_path, make_panel, make_config, fit):
     _assert_same(resumed, warm())
 
 
+@pytest.mark.long
 def test_stops_between_checkpoints_are_made_up_for(tmp_path, small):
     fit, whole = small
     for step in (1, 4, 4):

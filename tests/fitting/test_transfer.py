@@ -68,6 +68,7 @@ def _weights(model):
     return model.artifact.ensemble.members[0].state_dict()
 
 
+@pytest.mark.long
 def test_untrained_a_wider_table_gets_the_forecasts_of_the_model_it_starts_from():
     old = _attention_alone()
     new = _fit(_wider(), old, known=["promo", "price"], **UNTRAINED)
@@ -165,6 +166,7 @@ def test_settings_that_contradict_the_weights_are_refused_with_the_numbers():
     assert "model.quantile_levels [0.1, 0.5] is asked for" in said
 
 
+@pytest.mark.long
 def test_a_table_that_lacks_covariates_is_refused_by_their_names():
     with pytest.raises(ConfigError) as caught:
         _fit(tiny.plain(), tiny.model(), known=())

@@ -68,6 +68,7 @@ def test_the_linear_expert_of_an_update_is_that_of_a_fit_to_all_rows():
     assert not np.allclose(first.predict(shop()).median, expected, rtol=1e-4)
 
 
+@pytest.mark.long
 def test_bands_alone_keep_the_median_and_experts_alone_what_was_trained():
     median = model().predict(shop()).median
     np.testing.assert_array_equal(updated("bands").predict(shop()).median, median)

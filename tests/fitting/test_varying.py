@@ -127,6 +127,7 @@ def test_the_variance_is_that_of_each_covariate_by_itself():
     np.testing.assert_allclose(effects.variance(panel), slow, atol=1e-9)
 
 
+@pytest.mark.long
 def test_days_of_an_effect_that_varies_by_more_than_the_noise_are_left_out_unless_most_are():
     """They would make the bands of all other days too wide: here half as wide again."""
     table, *_ = planted("sum", 0)

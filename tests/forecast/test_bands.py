@@ -104,6 +104,7 @@ def test_a_key_column_named_as_a_band_is_refused_where_that_band_is_asked_for_al
         fc.predict(table, 7, levels=80)
 
 
+@pytest.mark.long
 def test_files_in_parts_and_shards_have_the_bands_of_one_call(tmp_path):
     model, table = tiny.plain_model(), tiny.plain()
     rows = model.predict(table, levels=[80, 95], quantiles=[0.3]).rows

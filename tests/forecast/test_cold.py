@@ -59,6 +59,7 @@ def test_new_series_are_forecast_from_their_statics_with_bands_that_cover():
     assert missed < 0.5 * (rows["sales"] - rows["sales"].median()).abs().mean()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rows", [1, 2, 3, 5])
 def test_a_short_history_is_forecast_as_well_as_its_best_naive_with_bands_that_cover(rows):
     model, _, new = _trained()
@@ -205,6 +206,7 @@ def test_future_rows_alone_begin_a_series_that_follows_weekday_and_promotion_of_
     assert tiny.bits(old.quantiles[old.panel.series_names.index("x")]) == tiny.bits(found.quantiles[9])
 
 
+@pytest.mark.long
 def test_a_series_that_begins_reads_nothing_after_the_cutoff_but_its_own_known_covariates():
     model, history, _ = _promoted()
     when = tiny.day(90).isoformat()
@@ -280,6 +282,7 @@ def test_new_series_are_the_same_in_a_file_and_in_shards(tmp_path, monkeypatch):
     assert one.equals(many) and one["shop"].unique(maintain_order=True).to_list() == [*"abcdefghwxz"]
 
 
+@pytest.mark.long
 def test_the_profile_of_steps_that_nothing_tells_apart_is_next_to_nothing():
     rng = np.random.default_rng(0)
     noise = _shops("abcdefgh", range(98), sales=pl.lit(0.0))

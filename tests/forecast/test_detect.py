@@ -59,6 +59,7 @@ def test_planted_anomalies_are_found_on_rows_the_model_has_not_seen(meter_model,
     assert truth[ranked].mean() >= 0.85
 
 
+@pytest.mark.long
 def test_the_band_of_a_quiet_meter_covers_its_share_of_new_steps(meter_model):
     anomalies = meter_model.detect(_meter(HOURS + 480, seed=3), level=80)
     inside = (anomalies.rows["anomaly"][HOURS:] == "inside").mean()
@@ -215,6 +216,7 @@ def _shifted(size):
     return fc.detect(_week(4, "shift", size)[0])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [5, 40])
 def test_a_change_of_level_is_one_event_and_the_first_of_the_list(size):
     anomalies = _shifted(size)
@@ -294,6 +296,7 @@ def test_the_picture_has_the_series_with_the_highest_scores_around_them():
     assert np.datetime64(date(2018, 1, 1) + timedelta(600)) in drawn and len(drawn) == 400
 
 
+@pytest.mark.long
 def test_the_command_writes_the_rows_of_python_and_a_picture(tmp_path, capsys):
     tiny.plain_model().save(tmp_path / "model")
     tiny.plain().write_csv(tmp_path / "shop.csv")

@@ -169,6 +169,7 @@ def test_a_table_without_effects_says_so():
     assert nothing.plot().axes
 
 
+@pytest.mark.long
 def test_the_page_and_the_picture_of_an_explanation_show_effects(tmp_path):
     table = promoted(7).with_columns(y=pl.when(pl.int_range(DAYS) < DAYS - 7).then("y"))
     found = fc.explain(table, 7, known=["promo"])

@@ -84,6 +84,7 @@ def test_heating_and_cooling_bend_at_the_temperatures_where_they_begin():
     assert np.abs(median - mean[-HORIZON:]).mean() < 2.5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("level", [1.0, 5.0, 50.0])
 def test_a_promotion_multiplies_counts_whatever_their_level(level):
     random = np.random.default_rng(3)

@@ -181,6 +181,7 @@ def test_of_several_members_all_is_the_mean_by_their_weights():
     )
 
 
+@pytest.mark.long
 def test_a_network_of_weight_zero_has_no_maps_and_a_line_says_why():
     found = unfitted()
     assert found.maps == found.context == found.horizon == () and found.rollout is None

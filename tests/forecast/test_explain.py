@@ -139,6 +139,7 @@ def test_hiding_each_thing_in_one_batch_is_forecasting_anew_without_it():
     assert {one.name: one.kind for one in found.importance if not one.cells} == kinds
 
 
+@pytest.mark.long
 def test_the_covariate_that_the_target_is_made_of_matters_most():
     rng = np.random.default_rng(0)
     days, ids = 160, ("u", "v")
@@ -277,6 +278,7 @@ def test_of_several_members_the_weightiest_is_looked_into():
     assert tiny.bits(found.maps[0].weights) == tiny.bits(alone.maps[0].weights)
 
 
+@pytest.mark.long
 def test_the_member_looked_into_is_one_whose_network_has_a_weight():
     artifact = with_network(tiny.plain_model()).artifact
     members = [

@@ -433,6 +433,7 @@ def test_values_near_the_ends_of_float32_are_forecast_in_their_own_units(scale):
     np.testing.assert_allclose(forecast.quantiles / np.float32(scale), plain.quantiles, rtol=1e-3)
 
 
+@pytest.mark.long
 def test_a_slow_item_among_large_ones_has_a_band_of_its_own_size():
     large = tiny.plain().with_columns(pl.col("sales") * 100)
     sold = np.r_[np.random.default_rng(0).integers(0, 5, 60), [1.0] * 40]

@@ -56,6 +56,7 @@ def test_forecasts_are_those_of_the_pivoted_table_in_the_callers_ids():
     assert rows.select("store", "lead").is_unique().all() and len(rows) == 3 * tiny.HORIZON
 
 
+@pytest.mark.long
 def test_frames_come_back_in_the_callers_kind_and_a_saved_model_gives_the_same(tmp_path):
     table, prices, model, *_ = _models()
     forecast = model.predict(table, future=prices)

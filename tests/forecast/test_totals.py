@@ -176,6 +176,7 @@ def test_a_column_named_like_one_of_the_result_is_refused_by_its_name(name):
         forecast.total("W", by="all")
 
 
+@pytest.mark.long
 def test_series_of_unlike_steps_are_not_added_up(tmp_path):
     """A week of the one is no day of the other, on whose grid it is forecast."""
     weeks = pl.DataFrame(
@@ -234,6 +235,7 @@ def table(tmp_path):
     return str(tmp_path / "sales.csv")
 
 
+@pytest.mark.long
 def test_the_shell_writes_the_totals_of_python(table, tmp_path):
     out = tmp_path / "totals.csv"
     words = (table, "--horizon", "20", "--sum", "W", "--by", "region,store", "--samples", "40")
@@ -248,6 +250,7 @@ def test_the_shell_writes_the_totals_of_python(table, tmp_path):
     assert code == 0 and "12 totals of 3 groups" in said
 
 
+@pytest.mark.long
 def test_totals_of_each_series_can_be_made_in_parts_and_others_refuse_them(table, tmp_path):
     out = tmp_path / "totals.parquet"
     words = (table, "--horizon", "7", "--sum", "horizon", "--out", str(out))

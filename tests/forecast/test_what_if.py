@@ -443,6 +443,7 @@ def words(folder) -> list[str]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("undrawn")
 def test_the_shell_writes_the_rows_of_python(tables, shell):
     changes = ("--what-if", "price*0.9", "--what-if", "offer=half")

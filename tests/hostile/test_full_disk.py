@@ -82,6 +82,7 @@ def test_an_output_below_a_file_is_refused_before_any_work(folder, shell, words,
     assert tiny.tree(folder) == before
 
 
+@pytest.mark.long
 def test_a_full_standard_output_is_one_line(folder):  # noqa: F811
     with open("/dev/full", "w") as full:
         done = subprocess.run(

@@ -259,6 +259,7 @@ def test_weights_that_claim_what_is_not_there_are_refused(saved, claim):
         fc.load(saved)
 
 
+@pytest.mark.long
 def test_weights_with_bytes_flipped_anywhere_are_refused_or_load(saved):
     content, header = _whole()
     rng = random.Random(0)

@@ -134,6 +134,7 @@ def test_a_model_that_was_not_scored_has_no_skill():
         scores.skill("seasonal")
 
 
+@pytest.mark.long
 def test_a_backend_that_is_not_installed_stops_no_drawing(tmp_path):
     program = (
         "from forecaster.forecast.plots import panel_grid\n"

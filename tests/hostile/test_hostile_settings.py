@@ -39,6 +39,7 @@ def test_hostile_settings_are_refused_in_a_line(tmp_path, text, said):
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.long
 def test_a_flag_is_read_as_carefully_as_a_file():
     for value in ("!!python/object/apply:os.system [exit]", "[" * 100_000, "9" * 6000):
         with pytest.raises(fc.ConfigError, match=r"config=model.width: not "):

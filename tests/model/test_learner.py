@@ -138,6 +138,7 @@ def test_a_fit_leaves_the_callers_random_numbers_alone(make_panel, make_config):
     assert torch.equal(torch.rand(1), expected)
 
 
+@pytest.mark.long
 def test_a_wide_table_and_the_same_table_melted_long_give_the_same_forecasts(make_config):
     rng = np.random.default_rng(0)
     start = datetime(2024, 1, 1)
@@ -176,6 +177,7 @@ def test_only_the_weights_of_linear_maps_decay(make_panel):
     assert not any(word in name for name in names for word in ("bias", "norm", "_embedding", "token"))
 
 
+@pytest.mark.long
 def test_the_steps_after_the_last_regular_validation_are_validated_too(make_panel, make_config):
     panel = make_panel(2, 60)
     config, split = resolve(panel, make_config(4, fit={"steps": 19}))

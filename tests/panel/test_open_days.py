@@ -131,6 +131,7 @@ def test_shops_of_other_days_are_named():
     assert both.calendar.freq == "1b-mon..sat"
 
 
+@pytest.mark.long
 def test_a_model_of_open_days_reads_its_table_and_future_again(tmp_path):
     days = weekdays(0, 1, 2, 3, 4, 5)
     frame = table(days, price=1.0)

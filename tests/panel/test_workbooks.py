@@ -221,6 +221,7 @@ def test_a_text_longer_than_a_cell_is_refused():
         write_sheet(frame, "a.xlsx", as_text)
 
 
+@pytest.mark.long
 def test_more_rows_than_a_sheet_are_refused_before_the_work(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "SHEET_ROWS", 20)
     with pytest.raises(OutputError, match=r"at most 20 rows of a sheet, found 21; write \.csv"):

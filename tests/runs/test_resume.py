@@ -205,6 +205,7 @@ def test_another_fit_is_refused_with_the_first_difference(interrupted):
         assert tiny.tree(interrupted) == tree
 
 
+@pytest.mark.long
 def test_another_version_or_a_damaged_record_is_refused(interrupted):
     path = Path("model.run/run.json")
     record = json.loads(path.read_text())

@@ -45,6 +45,7 @@ def test_a_backtest_with_updates_is_explicit_updates_and_forecasts():
     assert rolled().forecasts[-1].artifact.trained_until > model().artifact.trained_until
 
 
+@pytest.mark.long
 def test_no_row_after_a_cutoff_changes_its_forecast():
     later = pl.col("date") >= tiny.day(121)
     noised = shop().with_columns(pl.when(later).then(1e4).otherwise(pl.col("sales")).alias("sales"))
@@ -78,6 +79,7 @@ def test_a_backtest_that_is_stopped_resumes_from_the_models_it_kept(tmp_path, mo
         np.testing.assert_allclose(ours.quantiles, theirs.quantiles, rtol=1e-6)
 
 
+@pytest.mark.long
 def test_the_shell_keeps_models_beside_its_rows(shell, tmp_path):
     model().save(tmp_path / "model")
     shop().write_csv(tmp_path / "shop.csv")

@@ -86,6 +86,7 @@ def test_a_run_has_the_plan_versions_scores_and_the_table(tracked):
     assert [(tag.key, tag.value) for tag in entry.tags] == [("mlflow.data.context", "training")]
 
 
+@pytest.mark.long
 def test_a_run_has_curves_with_their_steps(tracked):
     _, model, client, run = tracked
     curves = model.metrics["curves"]

@@ -68,6 +68,7 @@ def test_a_better_model_of_the_same_windows_becomes_the_champion_and_a_worse_one
     assert int(_client(place).get_model_version_by_alias("shop", "champion").version) == 1
 
 
+@pytest.mark.long
 def test_a_model_that_is_there_is_not_registered_twice(place, poor, good):
     publish(good, "shop", LOCAL)
     again = publish(good, "shop", LOCAL)
@@ -76,6 +77,7 @@ def test_a_model_that_is_there_is_not_registered_twice(place, poor, good):
     assert publish(poor, "shop", LOCAL).version == publish(poor, "shop", LOCAL).version == 2
 
 
+@pytest.mark.long
 def test_scores_of_other_data_windows_levels_or_nan_are_not_compared():
     new, old = fitted(60).artifact, fitted(5).artifact
     moved, undefined = (json.loads(json.dumps(old.metrics)) for _ in range(2))

@@ -93,6 +93,7 @@ def test_a_study_holds_the_best_config_a_model_of_it_and_every_trial(searched):
     assert repr(study) == f"Study(shop: 4 trials, WQL {study.best_value:.5g})"
 
 
+@pytest.mark.long
 def test_the_file_of_the_best_settings_is_a_config_that_says_where_it_is_from(searched):
     study, folder = searched
     path = folder / "studies" / "shop.best.yaml"
@@ -164,6 +165,7 @@ def test_pandas_in_pandas_out(folder):
     assert study.name == "frame-7"
 
 
+@pytest.mark.long
 def test_several_metrics_make_a_pareto_study(folder):
     study = _tune("plain.csv", 3, metrics=["WQL", "sMAPE"], refit=False)
     trials = study.trials
@@ -177,6 +179,7 @@ def test_several_metrics_make_a_pareto_study(folder):
     assert trials["state"].to_list() == ["finished"] * 3  # nothing is pruned
 
 
+@pytest.mark.long
 def test_the_holdout_is_no_part_of_the_study(folder):
     until = str(tiny.day(85))
     study = _tune("plain.csv", 1, until=until)
