@@ -93,7 +93,8 @@ def fit_panel(
     if start is not None:
         panel = with_words_of(panel, start)
     with context.reporter.stage("learning effects"):
-        effects = learn_effects(panel.until(split.split), plan.horizon)
+        alone = len(plan.model.pool.experts) == 1
+        effects = learn_effects(panel.until(split.split), plan.horizon, alone)
     with training_ranks(panel, plan, context) as (plan, context):
         trainings = Trainings(panel, effects, plan, split, context, start)
         plan = trainings.settled(plan, split)
@@ -128,7 +129,7 @@ def fit_panel(
             context.reporter.held_out(artifact, panel, split)
             again = plan.fit.refit and not members[-1].ended
             if again or (plan.fit.refit is None and experts_alone(networks)):
-                effects = learn_effects(panel.until(split.end), plan.horizon)
+                effects = learn_effects(panel.until(split.end), plan.horizon, alone)
                 artifact = replace(artifact, effects=effects)
                 trainings.take(panel, effects, split.end)
             if again:

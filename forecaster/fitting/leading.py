@@ -4,7 +4,7 @@
 
     s_t = x_t − its mean at the phase of t          phases of the season, and of the week where steps are finer
     u_t = s_t − c − Σ w_l s_{t−l}                   l = 1, m, m + 1; m steps a season; v_t the same of y
-    r_k = Σ u_{t−k} v_t / √(Σ u² Σ v²)              beyond chance: |r_k| > 4 / √n
+    r_k = Σ u_{t−k} v_t / √(Σ u² Σ v²)              beyond chance: |r_k| > 4 / √n; k < 0: the target leads
 
 Two series that each go on as they were, or have the same season, are alike at many lags; their innovations are not.
 Shorter leads of past covariates end within the horizon: `arx` and the network of a fit read them. What a known
@@ -45,6 +45,7 @@ _CHANCE = 4.0  # standard deviations of a correlation of innovations
 _FEWEST_ROWS = 40  # of all series, at a lag
 _FEWEST_LAGS, _SEASONS, _MOST_LAGS = 14, 2, 200  # beyond the horizon
 _MOST = 3  # lags of a covariate
+_AHEAD = 3  # steps that a target leads a known number by, at most
 _HALF_LIVES = (1.0, 3.0, 10.0)  # steps
 _CHI_SQUARE = 22.0  # of three columns, as rare as 4 standard deviations
 _FEWEST_PERIODS = 3  # that show means by phase
@@ -62,12 +63,13 @@ def leading_terms(panel: Panel, horizon: int) -> Iterator[Term]:
 def carried_terms(panel: Panel, known: Sequence[Term]) -> Iterator[Term]:
     """Yields a term for each lag at which a known number leads a target, and for what numbers and events leave.
 
-    Adstock is the same as a target that goes on as it was: its lags need not be beyond chance.
+    A target may lead a number, too, as sales do before a price rises. Adstock is the same as a target that goes on
+    as it was: its lags need not be beyond chance.
     """
     if not panel.regular or not known:
         return
-    numbers = [term.column for term in known if term.kind == "number"]
-    for term, lags in _leading(panel, numbers, 1):
+    numbers = [term.column for term in known if term.kind == "number" and not term.is_detail]
+    for term, lags in _leading(panel, numbers, 1, _AHEAD):
         for lag in lags:
             yield _before(term, lag)
     whole = [term for term in known if not term.is_detail or term.kind in ("around", "lasting")]
@@ -83,16 +85,19 @@ def carried_terms(panel: Panel, known: Sequence[Term]) -> Iterator[Term]:
 
 
 def _before(term: Term, lag: int) -> Term:
-    """The term of a number so many steps before."""
-    return replace(term, name=f"{term.name} {lag} steps before", lag=lag)
+    """The term of a number so many steps before; of a negative lag, later."""
+    when = "before" if lag > 0 else "later"
+    return replace(term, name=f"{term.name} {abs(lag)} steps {when}", lag=lag)
 
 
-def _leading(panel: Panel, names: Sequence[str], least: int) -> Iterator[tuple[Term, list[int]]]:
-    """Yields terms of numbers that lead a target, and by how many steps, at least so many."""
+def _leading(
+    panel: Panel, names: Sequence[str], least: int, ahead: int = 0
+) -> Iterator[tuple[Term, list[int]]]:
+    """Yields terms of numbers, and by how many steps they lead a target: `least` or more, or −1 to −`ahead`."""
     if not panel.regular or not names:
         return
     most = int(np.clip(_SEASONS * panel.calendar.season_length, _FEWEST_LAGS, _MOST_LAGS))
-    lags = range(least, least + most + 1)
+    lags = [*range(-ahead, 0), *range(least, least + most + 1)]
     pieces = [panel.values[rows] for rows in _last_rows(panel)]
     targets = [
         [innovations(piece[:, channel], panel.calendar) for piece in pieces]
@@ -241,7 +246,7 @@ def _mean_by_phase(values: Floats, period: int) -> Floats:
     return (total / np.maximum(count, 1))[phase]
 
 
-def beyond_chance(covariate: Sequence[Floats], target: Sequence[Floats], lags: range) -> Floats:
+def beyond_chance(covariate: Sequence[Floats], target: Sequence[Floats], lags: Sequence[int]) -> Floats:
     """Returns [k] |r_k| over what chance allows, of the innovations of all series; 0 where rows are few."""
     sums = np.zeros((4, len(lags)))
     for u, v in zip(covariate, target, strict=True):
@@ -249,7 +254,11 @@ def beyond_chance(covariate: Sequence[Floats], target: Sequence[Floats], lags: r
         u, v = np.nan_to_num(u), np.nan_to_num(v)
         pairs = ((u, v), (u**2, v_known), (u_known, v**2), (u_known, v_known))
         for number, lag in enumerate(lags):
-            sums[:, number] += [one[: max(0, len(one) - lag)] @ other[lag:] for one, other in pairs]
+            early, late = max(0, -lag), max(0, lag)
+            stop = max(0, len(u) - abs(lag))
+            sums[:, number] += [
+                one[early : early + stop] @ other[late : late + stop] for one, other in pairs
+            ]
     product, u_square, v_square, rows = sums
     size = np.sqrt(u_square * v_square)
     correlation = np.divide(np.abs(product), size, out=np.zeros(len(lags)), where=size > 0)

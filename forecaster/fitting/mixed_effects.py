@@ -37,7 +37,7 @@ from forecaster.windows.index import even_draw
 Scale = Literal["sum", "factor", "count"]
 _UNITS, _FEWEST_UNITS = 256, 8  # solved at a time; variances are learned from so many
 _CELLS = 1 << 23  # of columns at a time, 8 bytes each
-_WORK = 1 << 25  # of units with designs of their own: units times columns³
+_WORK = 1 << 26  # of units with designs of their own: units times columns³
 _MOST_COLUMNS = 100  # of a term, where each series has a design of its own
 _MOST_ROWS = 20_000  # of a series, its last ones
 _ZEROS = 0.1  # share of a channel's values that makes it one of counts
@@ -104,15 +104,23 @@ class _Learned:
 
 
 @torch_threads(1)
-def learn_effects(panel: Panel, horizon: int) -> Effects | None:
+def learn_effects(panel: Panel, horizon: int, alone: bool = False) -> Effects | None:
     """Returns the effects of the known covariates of a panel and of the calendar on its targets, by all its rows.
 
     All are in one regression, so that a promotion on Saturdays is no Saturday. None where nothing has an effect.
     Past covariates that lead the targets by the horizon are known, too.
+
+    Args:
+        panel: the rows that may be read.
+        horizon: steps.
+        alone: whether an expert forecasts by itself: it has no effects of the calendar, as naive is naive.
     """
     known = [*covariate_terms(panel)]
     declared = (*known, *carried_terms(panel, known), *leading_terms(panel, horizon))
-    terms = (*declared, *_calendar_terms(panel, declared))
+    terms = (
+        *declared,
+        *sorted(_calendar_terms(panel, declared), key=lambda term: not term.is_of_dates),
+    )
     if not terms or (panel.last_observed < 0).all():
         return None
     found = _Coefficients(panel, terms)
@@ -120,7 +128,8 @@ def learn_effects(panel: Panel, horizon: int) -> Effects | None:
     # Series of a channel lean on each other; of a single series its channels do.
     for table in [[*channels]] if panel.n_series == 1 else [[channel] for channel in channels]:
         found.learn(table)
-    return found.effects(len(declared))
+    effects = found.effects(len(declared))
+    return effects.of_covariates(panel.calendar) if alone and effects else effects
 
 
 class _Coefficients:
@@ -164,7 +173,8 @@ class _Coefficients:
         some = [lasting[number] for number in even_draw(len(lasting), min(most, self.at_a_time))]
         cells = _cells(self.panel, self.terms, some)
         season = self.panel.calendar.season_length
-        learned = _learned(cells, self.group, season)
+        doubtful = np.array([term.is_doubtful for term in self.terms])
+        learned = _learned(cells, self.group, season, doubtful)
         self.variation[table] = _variation(self.terms, self.group, learned)
         if len(units) == 1:
             kept = [term.kind == "calendar" or term.is_detail for term in self.terms]
@@ -190,11 +200,11 @@ class _Coefficients:
         kept = self.shown[self.group]
         if not kept.any():
             return None
-        of_covariates = self.group < declared
+        taken_out = declared + sum(term.is_of_dates for term in self.terms)
         determined = np.nan_to_num(self.determined)
         freedom = [
             determined[..., kept & some].sum(axis=2) / np.maximum(self.seen, 1)
-            for some in (of_covariates, np.ones_like(kept))
+            for some in (self.group < taken_out, np.ones_like(kept))
         ]
         # A series without a value has what those alike have.
         own = np.where(np.isnan(self.own), self.expected, self.own)
@@ -383,16 +393,17 @@ def _scale(y: Floats) -> float:
     return spread if spread > 0 else 1.0
 
 
-def _learned(cells: Sequence[_Cells], group: Ints, season: int) -> _Learned:
+def _learned(cells: Sequence[_Cells], group: Ints, season: int, doubtful: Bools) -> _Learned:
+    """The regression of some units; terms that are doubtful [G] count where they are beyond chance."""
     values = np.concatenate([one.y for one in cells])
     values = values[~np.isnan(values)]
     zeros = (values == 0).mean()
     if values.min() == 0 < values.max() and (zeros >= _ZEROS or _whole(values)):
-        return _of_counts(cells, group)
-    summands = _of_kind(cells, group, "sum", season)
+        return _of_counts(cells, group, doubtful)
+    summands = _of_kind(cells, group, "sum", season, doubtful)
     if values.min() <= 0:
         return summands
-    factors = _of_kind(cells, group, "factor", season, summands.solution)
+    factors = _of_kind(cells, group, "factor", season, doubtful, summands.solution)
     return min(summands, factors, key=lambda one: one.cost)
 
 
@@ -421,7 +432,12 @@ def _of_last_rows(group: Ints, whole: _Learned, season: int, changing: Bools) ->
 
 
 def _of_kind(
-    cells: Sequence[_Cells], group: Ints, kind: Scale, season: int, before: Solution | None = None
+    cells: Sequence[_Cells],
+    group: Ints,
+    kind: Scale,
+    season: int,
+    doubtful: Bools,
+    before: Solution | None = None,
 ) -> _Learned:
     """The regression of a kind; `before`: of another, whose variances it begins with."""
     units, scales = zip(*(_transformed(one, kind) for one in cells), strict=True)
@@ -440,6 +456,9 @@ def _of_kind(
         if all(one is unit for one, unit in zip(near, units, strict=True)):
             break
         found = solve(near, group, found.phi, start=found, xx=found.sums.xx)
+    gone = doubtful & ~found.beyond_chance(group)
+    if gone.any():
+        found = solve(near, group, found.phi, start=found.without(gone), xx=found.sums.xx)
     scale = np.array(scales)
     # The density of y is that of z times dz/dy.
     stretch = np.log(scale) if kind == "sum" else [np.nanmean(np.log(one.y)) for one in cells]
@@ -450,7 +469,7 @@ def _of_kind(
     return _Learned(kind, units, found, scale[:, None], cost, share)
 
 
-def _of_counts(cells: Sequence[_Cells], group: Ints) -> _Learned:
+def _of_counts(cells: Sequence[_Cells], group: Ints, doubtful: Bools) -> _Learned:
     units, found = [_transformed(one, "count")[0] for one in cells], None
     # Whole numbers vary at least as much as those of a Poisson distribution: fewer leave noise to be fitted.
     whole = all(_whole(one.y) for one in cells)
@@ -459,6 +478,8 @@ def _of_counts(cells: Sequence[_Cells], group: Ints) -> _Learned:
         phi = found.phi if found is not None and turn > 1 else None
         found = solve(units, group, phi, start=found, least_noise=least)
         units = _reweighted(cells, units, found)
+        if turn == _TURNS - 2:
+            found = found.without(doubtful & ~found.beyond_chance(group))
     assert found is not None
     return _Learned("count", units, found, np.ones((len(units), 1)), 0.0, 0.0)
 

@@ -39,12 +39,13 @@ from forecaster.windows.store import training_store
 _SOLVED: frozenset[Expert] = frozenset({"linear", "arx"})
 
 
-def unfitted(panel: Panel, config: Config) -> Artifact:
+def unfitted(panel: Panel, config: Config, alone: bool = False) -> Artifact:
     """Returns a model of a table without a fit: no training windows, no gradient step.
 
     Args:
         panel: the rows that may be read; those after the last observed target are not.
         config: the request; of its training settings the seed alone is read.
+        alone: whether each expert is to forecast by itself, as a single one does.
 
     Raises:
         ConfigError: there is no horizon, there are no experts, or a forecast would take hours.
@@ -58,7 +59,8 @@ def unfitted(panel: Panel, config: Config) -> Artifact:
     fingerprint = panel.fingerprint()
     end = panel.rows_until(end_time)
     panel = with_categories(panel, end)
-    effects = learn_effects(panel, horizon)
+    alone = alone or len(config.model.experts or ()) == 1
+    effects = learn_effects(panel, horizon, alone)
     panel = without_effects(panel, effects)
     pool = pool_settings(config.model, panel, horizon)
     if not pool.experts:
@@ -103,7 +105,7 @@ def baseline_models(panel: Panel, config: Config) -> dict[str, Artifact]:
         DataError: no target is observed.
     """
     names = {name: expert for name, expert in EXPERT_OF.items() if name not in (NAIVE, RIDGE)}
-    pool = unfitted(panel, config.replaced(model={"experts": tuple(names.values())}))
+    pool = unfitted(panel, config.replaced(model={"experts": tuple(names.values())}), alone=True)
     alone = {name: pool.ensemble.experts_only(expert) for name, expert in names.items()}
     return {name: replace(pool, ensemble=own) for name, own in alone.items() if own is not None}
 
@@ -124,7 +126,7 @@ def described(artifact: Artifact) -> Finding:
     # A covariate may have several terms.
     terms = effects.declared if effects else ()
     declared = dict.fromkeys(term.name if term.lag else term.column for term in terms)
-    dates = [term.name for term in effects.calendar] if effects else []
+    dates = [term.name for term in (*effects.of_dates, *effects.calendar)] if effects else []
     leveled = schema.static if artifact.ensemble.forecasts_cold else ()
     read = {*(term.column for term in terms), *leveled, *pool.drivers}
     covariates = (*schema.known_and_holidays, *schema.past, *schema.static)

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from forecaster.panel.arrays import Floats, Ints
+from forecaster.panel.arrays import Bools, Floats, Ints
 
 _PASSES = 4  # of the autocorrelation
 _SWEEPS = 6  # of the variances in each; at a known autocorrelation in all
@@ -36,7 +36,9 @@ _LOWER_PHIS = (0.7, 0.4)  # tried where the learned one is higher
 # Of the changes over a season that a lower one leaves, over those that the learned one leaves, at most.
 _WORTH = 0.95
 _PRIOR_ROWS = 10.0  # of the noise of all units, that each unit's own leans on
-_LEAST = 1e-10  # a variance
+_LEAST = 1e-10  # a variance; what has come down to it stays there
+_RARE = 4.0  # standard deviations of a normal distribution, that are no chance
+_UNSEEN = 1e-6  # of what the variance says of coefficients, up to which rows say nothing
 NOTHING = 1e-4
 """A variance of coefficients over that of the noise: a hundredth of a deviation."""
 _TREND_ROWS = 30
@@ -137,6 +139,36 @@ class Solution:
         """[U, K] b + d."""
         return self.shared + self.own
 
+    def beyond_chance(self, group: Ints) -> Bools:
+        """Returns [G] whether what all units share of a group is more than chance makes of its k columns.
+
+            χ² = uᵀ L⁻¹ u > quantile of k           u = P b, L = P − 1/τ: what the rows say of b by themselves
+            P  = the inverse of the covariance of b in the group
+
+        Sources: Wald, "Tests of statistical hypotheses concerning several parameters" (1943); Wilson and Hilferty,
+        "The distribution of chi-square" (1931), for the quantile.
+        """
+        found = np.zeros(len(self.shared_variance), bool)
+        for number, variance in enumerate(self.shared_variance):
+            if variance <= NOTHING * self.noise.mean():
+                continue
+            columns = np.flatnonzero(group == number)
+            precision = _inverse(self.covariance[np.ix_(columns, columns)])
+            size, axes = np.linalg.eigh(precision - np.eye(len(columns)) / variance)
+            said = size > _UNSEEN / variance
+            along = axes.T @ precision @ self.shared[columns]
+            chi_square = (along[said] ** 2 / size[said]).sum()
+            found[number] = said.any() and chi_square > _quantile(said.sum())
+        return found
+
+    def without(self, gone: Bools) -> Solution:
+        """Returns the same to begin with, but for groups [G] that are left out."""
+        return replace(
+            self,
+            shared_variance=np.where(gone, _LEAST, self.shared_variance),
+            own_variance=np.where(gone, 0.0, self.own_variance),
+        )
+
     def of_last(self) -> Solution:
         """Returns that of the last unit alone, in as many rows as all have."""
         last = self.sums.design[-1:]
@@ -168,6 +200,12 @@ class Solution:
         design = self.sums.design
         variance = of_table[design] + self.noise[:, None] * own[design]
         return np.sqrt(np.maximum(variance, 0.0))  # rounding
+
+
+def _quantile(count: int) -> float:
+    """That of χ² of so many columns which chance exceeds as rarely as a normal number four deviations."""
+    part = 2 / (9 * count)
+    return float(count * (1 - part + _RARE * np.sqrt(part)) ** 3)
 
 
 def solve(
@@ -354,7 +392,7 @@ def _at_phi(
         fixed = members @ of_table  # [G]
         new = (members @ shared**2) / fixed.clip(1e-9, count)
         change = _change(shared_variance / noise.mean(), new / noise.mean())
-        shared_variance = np.maximum(new, _LEAST)
+        shared_variance = np.where(shared_variance > _LEAST, new.clip(_LEAST), _LEAST)
         of_table = of_table * min(1.0, together / units)
         determined = np.broadcast_to(of_table, (units, size))
         if several:

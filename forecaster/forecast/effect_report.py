@@ -23,12 +23,13 @@ from forecaster.panel.arrays import Bools, Floats
 from forecaster.panel.calendar import DAY
 from forecaster.panel.frames import PolarsFrame
 from forecaster.panel.panel import Panel
-from forecaster.windows.effect_columns import REACH, Dates, Term
+from forecaster.windows.effect_columns import AHEAD, REACH, Dates, Term
 from forecaster.windows.effects import Effects
 from forecaster.windows.factors import LARGEST
 
 Kind = Literal["covariate", "words", "calendar"]
 _DEVIATIONS = 1.6449  # of a normal distribution, that hold 90 %
+_SURE = 2.8  # deviations, that chance exceeds once in 200 times
 _MOST_NAMED = 7  # levels of a term in the report, else the highest and the lowest
 _POINTS = 100  # of a curve
 _MOST_TICKS = 5
@@ -36,11 +37,14 @@ _MOST_BARS = 12  # levels, else a curve
 _COLUMNS, _HEIGHT = 3, 2.1  # panels beside each other, inches of one
 _YEARS = {"year", "weeks of the year"}  # terms of waves
 _YEAR = np.arange("2023-01-01", "2024-01-01", dtype="M8[D]")  # without 29 February
+_ORDINALS = ("first", "second", "third", "fourth", "fifth")
 _SWITCHES = {("0", "1"), ("false", "true"), ("no", "yes")}
 _STEPS = {"1h": "hour", "1d": "day", "1b": "day", "1w": "week", "1mo": "month", "1moe": "month"}
 _PLAIN = {
     "days to its end": "day of the month from its end",
     "business days to its end": "business day of the month from its end",
+    "days to the end of a quarter": "day of the quarter from its end",
+    "business days to the end of a quarter": "business day of the quarter from its end",
 }
 
 
@@ -209,13 +213,14 @@ def effect_report(effects: Effects | None, panel: Panel, channel: int) -> Effect
         read = [_Read(*one) for one in zip(effects.terms, *parts, strict=True)]
         # Harmonics of a period have no names.
         read = [one for one in read if len(one.value) >= one.term.period]
+        read.sort(key=lambda one: one.term.is_of_dates)
         # The terms of a covariate are neighbours.
         for _, group in groupby(read, _of_one_effect):
             terms = [*group]
             effect = _of_terms(terms, panel, factors)
             first = terms[0].term
-            acts_later = first.lag > 0 and first.column in declared
-            if effect.certain or not acts_later:
+            acts_at_once = first.lag == 0 or first.column not in declared
+            if effect.certain or acts_at_once:
                 found.append(effect)
     without = tuple(one for one in declared if one not in {term.name for term in found})
     return EffectReport(panel, channel, unit, tuple(found), without)
@@ -250,17 +255,19 @@ def _of_terms(group: list[_Read], panel: Panel, factors: bool) -> TermEffect:
         if first.half_life:
             name = f"{name} before, half-life of {number_of(int(first.half_life), _step_of(panel))}"
         elif first.lag:
-            name = f"{name} {number_of(first.lag, _step_of(panel))} before"
+            when = "before" if first.lag > 0 else "later"
+            name = f"{name} {number_of(abs(first.lag), _step_of(panel))} {when}"
     levels: list[str] = []
     parts, x, curve = [], np.zeros(0), np.zeros((0, 3))
-    lines = [one for one in group if one.term.kind in ("number", "bent")]
+    lines = [one for one in group if one.term.kind in ("number", "bent") and not one.term.is_detail]
     if lines:
         levels, effect, x, curve = _of_number(lines, name, panel.values[:, first.place], factors)
         parts.append(effect)
     for one in group[len(lines) :]:
         names, (_, met, value, deviation) = _named(one, name, panel)
         effect = _shown(value, deviation, factors)
-        kept = _certain(effect) if one.term.is_detail else met
+        # Details are many.
+        kept = np.abs(value) > _SURE * deviation if one.term.is_detail else met
         levels += [text for text, there in zip(names, kept, strict=True) if there]
         parts.append(effect[kept])
     return TermEffect(name, kind, levels, np.concatenate(parts), x, curve)
@@ -323,21 +330,38 @@ def _named(read: _Read, name: str, panel: Panel) -> tuple[list[str], _Read]:
         shifts = [shift for shift in range(-REACH, REACH + 1) if shift]
         sides = ["after" if shift < 0 else "before" for shift in shifts]
         pairs = zip(shifts, sides, strict=True)
-        return [f"{number_of(abs(shift), step)} {side} {name}" for shift, side in pairs], read
+        near = [f"{number_of(abs(shift), step)} {side} {name}" for shift, side in pairs]
+        return near + _ahead(name, step), read
     if term.kind == "lasting":
         step = _step_of(panel)
         return [f"{name}, from {step} {knot + 1:g} on" for knot in term.knots], read
     if term.kind == "holiday":
         return [text for one in term.names for text in _days_around(one)], read
-    if term.kind == "event":
+    if term.kind == "missing":
+        return [f"{name} missing"], read
+    if term.kind == "number":
+        text = f"{name}, each unit"
+        read = read._replace(value=read.value / term.spread, deviation=read.deviation / term.spread)
+    else:
         categories = panel.schema.categories
         words = categories[term.name_in(panel)] if term.words else map(_number, term.bounds)
-        event = _switch(name, *words)
-        event += ", more at weekends" * term.at_weekends
-        if term.by_clock:
-            return [f"{event}, more at {_clock(hour / count)}" for hour in range(count)], read
-        return [event], read
-    return [f"{name} missing"], read
+        text = _switch(name, *words)
+    if term.by_year:
+        return _by_month(read, text)
+    text += ", more at weekends" * term.at_weekends
+    if term.by_clock:
+        return [f"{text}, more at {_clock(hour / count)}" for hour in range(count)], read
+    return [text], read
+
+
+def _by_month(read: _Read, name: str) -> tuple[list[str], _Read]:
+    """Names and effects of the months in the middle of which an effect that follows the year is most and least."""
+    angle = 2 * np.pi * (np.arange(12) + 0.5) / 12
+    waves = np.stack([np.sin(angle), np.cos(angle)], axis=1)  # [12, 2]
+    value, deviation = waves @ read.value, np.sqrt(waves**2 @ read.deviation**2)
+    ends = [int(value.argmax()), int(value.argmin())]
+    names = [f"{name}, more in {month_name[month + 1]}" for month in ends]
+    return names, _Read(read.term, np.ones(2, bool), value[ends], deviation[ends])
 
 
 def _step_of(panel: Panel) -> str:
@@ -348,10 +372,16 @@ def _days_around(holiday: str) -> list[str]:
     """Names a holiday and the days around it."""
     shifts = range(-REACH, REACH + 1)
     sides = ["before" if shift < 0 else "after" for shift in shifts]
-    return [
+    near = [
         f"{number_of(abs(shift), 'day')} {side} {holiday}" if shift else holiday
         for shift, side in zip(shifts, sides, strict=True)
     ]
+    return near + _ahead(holiday, "day")
+
+
+def _ahead(event: str, step: str) -> list[str]:
+    """Names the steps that lead up to an event."""
+    return [f"the {number_of(reach, step)} before {event}" for reach in AHEAD]
 
 
 def _switch(name: str, low: str, high: str) -> str:
@@ -387,6 +417,8 @@ _LEVELS: dict[str, Callable[[int, int], str]] = {
     "day of the year": _date,
     "month": lambda n, _: month_name[n + 1],
     "working days": lambda *_: "each more",
+    "weekday of the month": lambda n, _: f"{_ORDINALS[n // 7]} {day_name[n % 7]}",
+    "last weekday of the month": lambda n, _: day_name[n],
 }
 """Names of the levels of parts of the calendar, by number and count; of others the number alone."""
 

@@ -244,7 +244,7 @@ def _effect_sizes(artifact: Artifact[Any]) -> dict[str, tuple[int, ...]]:
     sizes = {"effect": 0, "effect_variance": 0, "multiplies": 0, "calendar": 0}
     if effects is not None:
         sizes["multiplies"] = channels
-        sizes["effect"] = horizon if effects.declared else 0
+        sizes["effect"] = horizon if effects.are_taken_out else 0
         sizes["effect_variance"] = horizon if effects.variation.any() else 0
         sizes["calendar"] = before + horizon if effects.calendar else 0
     return {

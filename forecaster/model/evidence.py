@@ -263,7 +263,8 @@ def phase_widths(
 
         noise = (π/2 − 1) / N                           variance of dₚ/d of a normal distribution, by chance
         shown = max(0, mean (dₚ/d − 1)² − noise)        what the phases differ by more than that
-        width = √(1 + shown / (shown + noise) · (dₚ/d − 1))
+        ratio = 1 + shown / (shown + noise) · (dₚ/d − 1)
+        width = max(ratio, √ratio)
 
     Empirical Bayes; the root, because what was quiet may not stay so.
     """
@@ -284,4 +285,5 @@ def phase_widths(
     noise = _CHANCE * season / pairs.sum(dim=1, keepdim=True).clamp(min=1)  # [R, 1]
     shown = apart.square().sum(dim=1, keepdim=True) / known.sum(dim=1, keepdim=True).clamp(min=1)
     shown = (shown - noise).clamp(min=0)
-    return (1 + shown / (shown + noise) * apart).sqrt()
+    ratio = 1 + shown / (shown + noise) * apart
+    return torch.maximum(ratio, ratio.sqrt())

@@ -2,12 +2,13 @@
 
 A term is a group of columns that share a variance, so that one without evidence vanishes as a whole.
 
-    number     as it is, and bent at five quantiles; by time of day where steps are finer than a day
-    event      of two values; and, as terms of their own, by hour, at weekends, up to three steps around it, and
-               from the second step on that it lasts, the third, …
+    number     as it is, and bent at quantiles; by time of day where steps are finer than a day
+    event      of two values; and, as terms of their own, by hour, up to three steps around it, within a week or two
+               before it, and from the second step on that it lasts, the third, …
+               both at weekends and by time of the year, too
     category   a column per word
-    holiday    a column per name and day, from three before to three after
-    calendar   time of day, weekday, day of the month from both ends, year: by the name of the term
+    holiday    a column per name and day, from three before to three after, and per week or two before
+    calendar   time of day, weekday, date of a month from both ends, year: by the name of the term
 
 Axes: n row · k column of a term.
 """
@@ -34,16 +35,27 @@ Kind = Literal[
 ]
 REACH = 3
 """Steps before and after an event that have columns of their own."""
+AHEAD = (7, 14)
+"""Steps before an event, all of which have one column more: what it does grows as it comes near."""
 _KNOTS = (0.1, 0.3, 0.5, 0.7, 0.9)  # quantiles at which the effect of a number may bend
+_USUAL = (
+    0.3  # share of the values of a number that one of them has, from which on the others are looked at
+)
 _WAVES = 4  # harmonics of the year, of which a season has some
 _WEEKS = 16  # harmonics of the year in all: down to three weeks
 _CLOCK_WAVES = 2  # harmonics of the day that the effect of a number follows
 _SLOTS = 96  # of a day at most: quarter hours
 _FEWEST_EVENTS, _FEWEST_WEEKENDS = 3, 8  # days of which show what an event does there
+_FEWEST_OF_YEAR, _TWO_YEARS = 8, 730  # events, and days
 _LASTING = (*range(1, 8), 10, 14)  # steps since an event began, from which on its effect may change
 _SATURDAY = 5  # days after Monday
 _LAST_DAYS = 4  # business days of a month
 _LAST_OF_MONTH = "business days to its end"
+_DAYS_OF_QUARTER = "days to the end of a quarter"
+_LAST_OF_QUARTER = "business days to the end of a quarter"
+_LAST_WEEKDAY = "last weekday of the month"
+_ENDS = frozenset({_LAST_OF_MONTH, _DAYS_OF_QUARTER, _LAST_OF_QUARTER, _LAST_WEEKDAY})
+"""Of whose columns most dates have none."""
 _GONE = 10  # half-lives after which nothing is left
 _MOST_WORDS = 100
 _DRAWN = 1 << 20  # rows, by whose values a number is scaled
@@ -75,7 +87,9 @@ class Term:
     by_clock: bool = False
     """Whether the effect follows the time of day."""
     at_weekends: bool = False
-    """Whether an event counts at weekends alone: a holiday on a Sunday changes little."""
+    """Whether it counts at weekends alone: a holiday on a Sunday changes little."""
+    by_year: bool = False
+    """Whether the effect follows the year, around its mean."""
     words: int = 0
     """Of a category; 2 of an event that is one."""
     country: str = ""
@@ -85,7 +99,7 @@ class Term:
     period: float = 0.0
     """In steps, that was found in the rows."""
     lag: int = 0
-    """Rows before, whose value counts; of a past covariate at least a horizon."""
+    """Rows before, whose value counts, or less than 0 later; of a past covariate at least a horizon."""
     half_life: float = 0.0
     """Steps in which half of what the values before do is gone; 0 = that value alone counts."""
 
@@ -94,22 +108,30 @@ class Term:
         if self.kind == "calendar":
             return self._of_dates(Dates(calendar, np.zeros(1, np.int64))).shape[1]
         if self.kind == "around":
-            return 2 * REACH
+            return 2 * REACH + len(AHEAD)
         if self.kind == "lasting":
             return len(self.knots)
         if self.kind == "holiday":
-            return len(self.names) * (2 * REACH + 1)
+            return len(self.names) * (2 * REACH + 1 + len(AHEAD))
         if self.kind == "category":
             return self.words
+        if self.by_year:
+            return 2
         if self.kind == "event" and self.by_clock:
             return _hours_of(calendar)
         return max(1, len(self.knots)) * (1 + 2 * _CLOCK_WAVES * self.by_clock)
 
     @property
     def is_detail(self) -> bool:
-        """Whether it says by how much an event does more at some hour or on some day than in the mean."""
-        of_event = self.kind == "event" and (self.by_clock or self.at_weekends)
-        return of_event or self.kind in ("around", "lasting", "holiday")
+        """Whether it says by how much a covariate does more at some hour or on some day than in the mean."""
+        by_hour = self.kind == "event" and self.by_clock
+        apart = self.kind in ("around", "lasting", "holiday")
+        return by_hour or self.at_weekends or self.by_year or apart
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether most tables have nothing of it: dates, and an effect that is another at weekends or in June."""
+        return self.is_of_dates or self.by_year or (self.kind == "number" and self.at_weekends)
 
     @property
     def source(self) -> tuple[int, bool]:
@@ -120,6 +142,11 @@ class Term:
     def is_of_event(self) -> bool:
         """Whether its effect is one of what mostly does not happen: events, holidays, words."""
         return self.kind in ("event", "around", "lasting", "holiday", "category")
+
+    @property
+    def is_of_dates(self) -> bool:
+        """Whether it is of the calendar, and no season repeats it, as dates of a month or of a year."""
+        return self.kind == "calendar" and self.name in _OF_DATES
 
     def from_usual(self, coefficients: Floats) -> Floats:
         """Returns [..., k] coefficients counted from what is mostly there, as those of events are."""
@@ -132,7 +159,7 @@ class Term:
     def counted_from_mean(self) -> bool:
         """Whether people read effects less their mean: of words, and where each date has one of the columns."""
         calendar = self.kind == "calendar" and self.name in _CODES
-        return self.kind == "category" or (calendar and self.name != _LAST_OF_MONTH)
+        return self.kind == "category" or (calendar and self.name not in _ENDS)
 
     def at_dates(self, clock: Dates, coefficients: Floats) -> Floats:
         """Returns [..., n] the effect of a term of the calendar, by coefficients [..., k]."""
@@ -191,6 +218,8 @@ class Term:
         else:
             parts, centers = [number], [self.mean]
         found = np.nan_to_num((np.stack(parts, axis=1) - centers) / self.spread)
+        if self.by_year:
+            return found * _waves(clock.year, 1)
         if not self.by_clock:
             return found
         if self.kind == "event":
@@ -216,6 +245,8 @@ def covariate_terms(panel: Panel) -> Iterator[Term]:
     """Yields the terms of the known covariates of a panel that vary, by all its rows."""
     schema, calendar = panel.schema, panel.calendar
     by_clock = not calendar.integer and calendar.step < DAY
+    days = _days_of(panel)
+    weekends = days // 7 if calendar.step <= DAY else 0
     for name in schema.known_numeric:
         place = schema.columns.index(name)
         values = panel.values[:, place]
@@ -227,9 +258,14 @@ def covariate_terms(panel: Panel) -> Iterator[Term]:
         else:
             seen = drawn(values)
             number = replace(number_term(name, place, seen), by_clock=by_clock)
-            knots = tuple(np.unique(np.quantile(seen.clip(*number.bounds), _KNOTS)).tolist())
             yield number
+            knots = _knots(seen.clip(*number.bounds))
             yield replace(number, name=f"bends of {name}", kind="bent", knots=knots)
+            plain = replace(number, by_clock=False)
+            if weekends >= _FEWEST_WEEKENDS:
+                yield replace(plain, name=f"{name} at weekends", at_weekends=True)
+            if days >= _TWO_YEARS:
+                yield replace(plain, name=f"{name} by time of the year", by_year=True)
         if np.isnan(values).any():
             yield Term(f"{name} missing", "missing", name, place)
     for name, country in zip(holiday_columns(schema.holidays), schema.holidays, strict=True):
@@ -245,6 +281,13 @@ def covariate_terms(panel: Panel) -> Iterator[Term]:
             codes = panel.codes[:, place]
             usual = int(np.bincount(codes[codes > 0] - 1, minlength=words).argmax())
             yield Term(name, "category", name, place, mean=usual, words=words)
+
+
+def _days_of(panel: Panel) -> int:
+    """The days from the first row of a panel to its last; 0 of numbered rows."""
+    if panel.calendar.integer or panel.n_rows == 0:
+        return 0
+    return int(np.ptp(panel.time)) // DAY
 
 
 def _numbers(codes: Codes) -> Floats:
@@ -269,6 +312,8 @@ def _events(event: Term, panel: Panel, values: Floats) -> Iterator[Term]:
         knots = tuple(knot for knot in _LASTING if seen[knot] >= _FEWEST_EVENTS)
         if knots:
             yield replace(event, name=f"{event.name} as it lasts", kind="lasting", knots=knots)
+    if runs >= _FEWEST_OF_YEAR and _days_of(panel) >= _TWO_YEARS:
+        yield replace(event, name=f"{event.name} by time of the year", by_year=True)
     if calendar.integer or calendar.step > DAY:
         return
     finer = calendar.step < DAY
@@ -291,6 +336,19 @@ def number_term(name: str, place: int, seen: Floats) -> Term:
     return Term(name, "number", name, place, bounds, mean, spread)
 
 
+def _knots(values: Floats) -> tuple[float, ...]:
+    """Returns where the effect of a number may bend: quantiles of its values.
+
+    Where a number mostly is the same, as what is spent on advertising is 0, it bends there, and among the others.
+    """
+    seen, counts = np.unique(values, return_counts=True)
+    usual = seen[counts.argmax()]
+    if counts.max() < _USUAL * len(values):
+        return tuple(np.unique(np.quantile(values, _KNOTS)).tolist())
+    knots = np.quantile(values[values != usual], _KNOTS)
+    return tuple(np.unique([usual, *knots]).tolist())
+
+
 def adstock_term(term: Term, half_life: float) -> Term:
     """Returns the term of what the steps before leave, half of it after so many steps."""
     name = f"{term.name} before, half-life of {half_life:g} steps"
@@ -298,11 +356,14 @@ def adstock_term(term: Term, half_life: float) -> Term:
 
 
 def shifted(values: Floats, lag: int) -> Floats:
-    """Returns [n] values so many rows before; NaN where there are none."""
+    """Returns [n] values so many rows before, or less than 0 later; NaN where there are none."""
     if lag == 0:
         return values
     found = np.full(len(values), np.nan)
-    found[lag:] = values[:-lag]
+    if lag > 0:
+        found[lag:] = values[:-lag]
+    else:
+        found[:lag] = values[-lag:]
     return found
 
 
@@ -337,10 +398,14 @@ def _bounds(seen: Floats) -> tuple[float, float]:
 
 
 def _around(event: Floats) -> Floats:
-    """[n, 2·REACH] an event up to three rows later, then up to three rows earlier."""
-    padded = np.pad(np.nan_to_num(event), REACH)
-    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * REACH + 1)
-    return np.delete(windows, REACH, axis=1)
+    """[n, k] an event up to three rows earlier, then up to three rows later, then within so many rows later."""
+    most = max(AHEAD)
+    padded = np.pad(np.nan_to_num(event), most)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * most + 1)  # [n, rows around]
+    near = np.delete(windows[:, most - REACH : most + REACH + 1], REACH, axis=1)
+    later = windows[:, most + 1 :]
+    coming = [np.sign(later[:, :reach].sum(axis=1)) for reach in AHEAD]  # all of one sign
+    return np.column_stack([near, *coming])
 
 
 def _lasting(event: Floats, knots: Sequence[float]) -> Floats:
@@ -387,7 +452,7 @@ def readings(terms: Sequence[Term], calendar: Calendar, met: Bools) -> Floats:
     lines: dict[str, int] = {}
     for term, start, stop in zip(terms, [0, *stops], stops, strict=False):
         rows = slice(start, stop)
-        if term.kind == "number":
+        if term.kind == "number" and not term.is_detail:
             lines[term.column] = start
         elif term.kind == "bent":
             rows = slice(start, start + len(term.knots))
@@ -438,9 +503,11 @@ class Dates:
         if (country, names) not in self._holidays:
             named = named_holidays(country, *self._years)
             shifts = range(-REACH, REACH + 1)
-            columns = [
-                np.isin(self.day - shift, named.get(name, [])) for name in names for shift in shifts
-            ]
+            columns = []
+            for name in names:
+                days = np.asarray(named.get(name, []), np.int64)
+                columns += [np.isin(self.day - shift, days) for shift in shifts]
+                columns += [_is_before(self.day, days, reach) for reach in AHEAD]
             found = np.stack([np.zeros(len(self.day)), *columns], axis=1)[:, 1:]
             self._holidays[country, names] = found
         return self._holidays[country, names]
@@ -448,7 +515,7 @@ class Dates:
     @cached_property
     def _years(self) -> tuple[int, int]:
         """The first and the last year that holidays near these dates may lie in."""
-        months = months_of(np.array([self.day.min() - REACH, self.day.max() + REACH]))
+        months = months_of(np.array([self.day.min() - REACH, self.day.max() + max(AHEAD)]))
         first, last = months // 12 + 1970
         return int(first), int(last)
 
@@ -461,6 +528,14 @@ class Dates:
     def row(self) -> Ints:
         """[n] steps since 1970."""
         return self.calendar.steps(0, self.time)
+
+
+def _is_before(day: Ints, events: Ints, reach: int) -> Bools:
+    """Returns [n] whether an event comes within so many days of a day."""
+    events = np.sort(events)
+    first = np.searchsorted(events, day, side="right")  # that comes after it
+    coming = np.append(events, np.iinfo(np.int64).max)[first]
+    return np.asarray(coming <= day + reach)
 
 
 def _one_hot(code: Ints | Codes, count: int) -> Floats:
@@ -494,6 +569,26 @@ def _business_days_left(clock: Dates) -> tuple[Ints, int]:
     return np.where((clock.weekday < _SATURDAY) & (left <= _LAST_DAYS), left - 1, -1), _LAST_DAYS
 
 
+def _days_left_of_quarter(clock: Dates) -> tuple[Ints, int]:
+    left = clock.next - 1 - clock.day
+    return np.where((clock.month % 3 == 2) & (left < 7), left, -1), 7
+
+
+def _business_days_left_of_quarter(clock: Dates) -> tuple[Ints, int]:
+    code, count = _business_days_left(clock)
+    return np.where(clock.month % 3 == 2, code, -1), count
+
+
+def _weekday_of_month(clock: Dates) -> tuple[Ints, int]:
+    """As the third Friday."""
+    return (clock.day - clock.first) // 7 * 7 + clock.weekday, 35
+
+
+def _last_weekday(clock: Dates) -> tuple[Ints, int]:
+    """As the last Sunday."""
+    return np.where(clock.next - clock.day <= 7, clock.weekday, -1), 7
+
+
 def _working_days(clock: Dates) -> Floats:
     count = np.busday_count(clock.first.astype("M8[D]"), clock.next.astype("M8[D]"))
     return np.asarray(count[:, None] - 21.0, np.float64)
@@ -510,6 +605,10 @@ _CODES: dict[str, Callable[[Dates], tuple[Ints, int]]] = {
     "day of the month": lambda clock: (clock.day - clock.first, 31),
     "days to its end": lambda clock: (clock.next - 1 - clock.day, 31),
     _LAST_OF_MONTH: _business_days_left,
+    _DAYS_OF_QUARTER: _days_left_of_quarter,
+    _LAST_OF_QUARTER: _business_days_left_of_quarter,
+    "weekday of the month": _weekday_of_month,
+    _LAST_WEEKDAY: _last_weekday,
     "day of the year": lambda clock: (np.minimum(clock.day_of_year, 364), 365),
     "week of the year": lambda clock: (np.minimum(clock.day_of_year // 7, 51), 52),
     "month": lambda clock: (clock.month % 12, 12),
@@ -521,8 +620,13 @@ _NUMBERS: dict[str, Callable[[Dates], Floats]] = {
     "weeks of the year": lambda clock: _waves(clock.year, _WEEKS, first=_WAVES + 1),
     "working days": _working_days,
 }
-
-
+_OF_DATES = _ENDS | {
+    "day of the month",
+    "days to its end",
+    "weekday of the month",
+    "working days",
+    "day of the year",
+}
 CALENDAR_PARTS = frozenset({*_CODES, *_NUMBERS})
 """Names of the terms of a calendar."""
 
@@ -566,6 +670,10 @@ def calendar_terms(calendar: Calendar, rows: int) -> Iterator[Term]:
             "day of the month": rows >= 90,
             "days to its end": rows >= 90,
             _LAST_OF_MONTH: rows >= 90,
+            _DAYS_OF_QUARTER: rows >= 365,
+            _LAST_OF_QUARTER: rows >= 365,
+            "weekday of the month": rows >= 180,
+            _LAST_WEEKDAY: rows >= 180,
             "year": days >= 730,
             "weeks of the year": days >= 730,
             "day of the year": days >= 1095,

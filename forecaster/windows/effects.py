@@ -3,15 +3,16 @@
     remainder = y − effect                forecast = that of the remainder + effect
     remainder = y · exp(−effect)          forecast = that of the remainder · exp(effect)         as factors
 
-Those of covariates are taken out of a panel before its windows are cut, and put back on forecasts. With those of
-the calendar experts forecast twice, with and without (`Inputs.without_calendar`).
+Those of covariates, and of dates that no season repeats, are taken out of a panel before its windows are cut, and
+put back on forecasts: experts know nothing of them. With those of the other parts of the calendar they forecast
+twice, with and without (`Inputs.without_calendar`).
 
 Axes: S series · C channel · K column.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -37,7 +38,7 @@ class Effects:
     """Terms and their coefficients."""
 
     terms: tuple[Term, ...]
-    """Of covariates, then of the calendar."""
+    """Of covariates, of dates that no season repeats, and of the other parts of the calendar."""
     hashes: Ints
     """[S] of the names of the series that have coefficients of their own."""
     own: Floats
@@ -73,9 +74,20 @@ class Effects:
         return tuple(term for term in self.terms if term.kind != "calendar")
 
     @property
+    def of_dates(self) -> tuple[Term, ...]:
+        """The terms of dates of a month or of a year, which no season repeats."""
+        return tuple(term for term in self.terms if term.is_of_dates)
+
+    @property
     def calendar(self) -> tuple[Term, ...]:
-        """The terms of the calendar."""
-        return tuple(term for term in self.terms if term.kind == "calendar")
+        """The terms of all other parts of the calendar, which experts follow by themselves."""
+        ours = (term for term in self.terms if term.kind == "calendar")
+        return tuple(term for term in ours if not term.is_of_dates)
+
+    @property
+    def are_taken_out(self) -> bool:
+        """Whether any are taken out of a panel before its windows are cut."""
+        return bool(self.declared or self.of_dates)
 
     @cached_property
     def _place(self) -> dict[int, int]:
@@ -124,7 +136,7 @@ class Effects:
         return np.concatenate([seen, of_table], axis=2)
 
     def of(self, panel: Panel, without: str | None = None) -> Floats:
-        """Returns [row, C] the effect of covariates at each row: data units, or logarithms of factors.
+        """Returns [row, C] the effect of covariates and of dates: data units, or logarithms of factors.
 
         That of numbers is counted from its mean in the series: prices that differ between series are their levels.
 
@@ -133,6 +145,10 @@ class Effects:
             without: a covariate that is left out, by its name in the panel.
         """
         effect = empty_beside(panel.values, (panel.n_rows, self.n_channels), np.float64)
+        if not self.declared:
+            for _, rows, of_series in self._calendar_parts(panel, self.of_dates):
+                effect[rows] = self._bounded(of_series).reshape(-1, self.n_channels)
+            return effect
         centers = self._center(self.places(panel), 0)
         for series, rows, numbers, others in self._parts(panel, without):
             center = np.where(np.isnan(centers[series]), numbers.mean(axis=0), centers[series])
@@ -147,11 +163,11 @@ class Effects:
         if not self.variation.any():
             return None
         total = empty_beside(panel.values, (panel.n_rows, self.n_channels), np.float64)
-        coefficients, _ = self._coefficients(panel)
+        coefficients = self._coefficients(panel)
         for series, rows, clock in dated(panel):
             effects: dict[tuple[int, bool], Floats] = {}
             variations = {}
-            for number, (term, part) in enumerate(zip(self.declared, coefficients, strict=True)):
+            for number, (term, part) in enumerate(zip(self.declared, coefficients, strict=False)):
                 variation = self.variation[:, number]
                 if variation.any():
                     own = term.from_usual(part[series])
@@ -165,7 +181,7 @@ class Effects:
     def of_calendar(self, panel: Panel) -> Floats:
         """Returns [row, C] the effect of the calendar at each row, counted from its mean in the series."""
         effect = empty_beside(panel.values, (panel.n_rows, self.n_channels), np.float64)
-        for places, rows, of_series in self._calendar_parts(panel):
+        for places, rows, of_series in self._calendar_parts(panel, self.calendar):
             centers = self._center(places, 1)[:, None]
             centers = np.where(np.isnan(centers), of_series.mean(axis=1, keepdims=True), centers)
             effect[rows] = self._bounded(of_series - centers).reshape(-1, self.n_channels)
@@ -188,7 +204,7 @@ class Effects:
                 many = is_doubtful.sum(axis=0) >= _MOST_DOUBTFUL * (stop - start)
                 noise[places[series], many] = np.nan
         changes = np.zeros((2, self.n_channels))
-        for some, rows, of_series in self._calendar_parts(panel):
+        for some, rows, of_series in self._calendar_parts(panel, self.calendar):
             center[some, :, 1] = of_series.mean(axis=1)
             values = panel.values[rows, : self.n_channels].reshape(of_series.shape)
             for place, part in enumerate((self._left(values, of_series), values)):
@@ -222,21 +238,25 @@ class Effects:
         others = self.shared + of_statics(self.of_static, panel.static_codes)
         return np.where(places[:, None, None] < 0, others, self.own[places])
 
-    def _coefficients(self, panel: Panel) -> tuple[list[Floats], list[Floats]]:
-        """Of each term [series, C, k]: those of covariates, and those of the calendar."""
+    def _coefficients(self, panel: Panel) -> list[Floats]:
+        """[series, C, k] of each term."""
         ends = np.cumsum([term.size(panel.calendar) for term in self.terms])
-        parts = np.split(self._every(panel), ends[:-1], axis=2)
-        declared = len(self.declared)
-        return parts[:declared], parts[declared:]
+        return np.split(self._every(panel), ends[:-1], axis=2)
 
     def _parts(self, panel: Panel, without: str | None) -> Iterator[tuple[int, slice, Floats, Floats]]:
-        """Yields the number of each series, its rows, and the effects [n, C] of numbers and of all else."""
+        """Yields the number of each series, its rows, and the effects [n, C] of numbers and of all else.
+
+        Of what is taken out of panels; of nothing where no covariate has an effect.
+        """
         if not self.declared:
             return
-        coefficients, _ = self._coefficients(panel)
+        coefficients = self._coefficients(panel)
         for series, rows, clock in dated(panel):
             numbers, others = np.zeros((2, rows.stop - rows.start, self.n_channels))
-            for term, part in zip(self.declared, coefficients, strict=True):
+            for term, part in zip((*self.declared, *self.of_dates), coefficients, strict=False):
+                if term.is_of_dates:
+                    others += term.at_dates(clock, part[series]).T
+                    continue
                 if term.name_in(panel) == without:
                     continue
                 columns = term.columns(panel, rows, clock)
@@ -245,17 +265,18 @@ class Effects:
                 of_kind += np.einsum("nk,ck->nc", columns, part[series])
             yield series, rows, numbers, others
 
-    def _calendar_parts(self, panel: Panel) -> Iterator[tuple[Ints, slice, Floats]]:
+    def _calendar_parts(
+        self, panel: Panel, terms: Sequence[Term]
+    ) -> Iterator[tuple[Ints, slice, Floats]]:
         """Yields places [s] of neighbouring series of the same dates, their rows, and the effects [s, n, C]."""
-        if not self.calendar:
+        if not terms:
             return
         places = self.places(panel)
-        _, coefficients = self._coefficients(panel)
+        coefficients = dict(zip(self.terms, self._coefficients(panel), strict=True))
         for series, rows, clock in alike(panel):
-            some = places[series]
-            pairs = zip(self.calendar, coefficients, strict=True)
-            total = sum(term.at_dates(clock, part[series]) for term, part in pairs)  # [s, C, n]
-            yield some, rows, np.moveaxis(np.asarray(total), 2, 1)
+            of_terms = (term.at_dates(clock, coefficients[term][series]) for term in terms)
+            total = np.asarray(sum(of_terms))  # [s, C, n]
+            yield places[series], rows, np.moveaxis(total, 2, 1)
 
     def removed(self, panel: Panel, effect: Floats, variance: Floats | None = None) -> Panel:
         """Returns the panel with what an effect [row, C] leaves of its targets.
@@ -285,21 +306,33 @@ class Effects:
         left = values * np.exp(-logarithm) - np.where(self.multiplies, 0.0, effect)
         return np.where(logarithm < CLOSED, np.nan, left)
 
+    def of_covariates(self, calendar: Calendar) -> Effects | None:
+        """Returns those of covariates alone; None = none."""
+        return self._of(self.declared, calendar) if self.declared else None
+
     def of_remainder(self, calendar: Calendar) -> Effects | None:
-        """Returns those of the calendar alone, for a panel that covariates were taken out of; None = none."""
+        """Returns those of the calendar, for a panel that the others were taken out of; None = none."""
         if not self.calendar:
             return None
-        count = sum(term.size(calendar) for term in self.calendar)
+        found = self._of(self.calendar, calendar)
         return replace(
-            self,
-            terms=self.calendar,
-            own=self.own[..., -count:],
-            shared=self.shared[..., -count:],
-            of_static=self.of_static[..., -count:],
-            deviation=self.deviation[..., -count:],
+            found,
             variation=self.variation[:, :0],
             noise=np.full_like(self.noise, np.nan),
             determined=self.determined * [0.0, 1.0],
+        )
+
+    def _of(self, terms: Sequence[Term], calendar: Calendar) -> Effects:
+        """The same of neighbouring terms alone."""
+        sizes = [term.size(calendar) for term in self.terms]
+        kept = np.repeat([term in terms for term in self.terms], sizes)
+        return replace(
+            self,
+            terms=tuple(terms),
+            own=self.own[..., kept],
+            shared=self.shared[..., kept],
+            of_static=self.of_static[..., kept],
+            deviation=self.deviation[..., kept],
         )
 
 
@@ -314,8 +347,8 @@ def of_statics(of_static: Floats, codes: Codes) -> Floats:
 
 
 def without_effects(panel: Panel, effects: Effects | None) -> Panel:
-    """Returns what effects of covariates, if there are any, leave of a panel."""
-    if effects is None or not effects.declared:
+    """Returns what effects that are taken out, if there are any, leave of a panel."""
+    if effects is None or not effects.are_taken_out:
         return panel
     return effects.removed(panel, effects.of(panel), effects.variance(panel))
 

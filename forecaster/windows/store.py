@@ -84,7 +84,7 @@ class WindowStore:
         if effects is not None:
             self._multiplies = torch.from_numpy(effects.multiplies)
             self._error_ratios = torch.from_numpy(effects.error_ratios(panel)).float()
-            if effects.declared:
+            if effects.are_taken_out:
                 effect = effects.of(panel)
                 self._effect = _at_least(effect, horizon)
                 variance = effects.variance(panel)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
+from scipy.stats import chi2, norm
 
 from forecaster.fitting import regression
 from forecaster.fitting.regression import Unit, deviations, fitted, normal_equations, solve, summed
@@ -218,3 +219,37 @@ def test_the_last_unit_has_its_coefficients_and_their_uncertainty():
     readings = np.eye(6)
     np.testing.assert_array_equal(last.coefficients, found.coefficients[-1:])
     np.testing.assert_allclose(last.uncertainty(readings), found.uncertainty(readings)[-1:])
+
+
+def test_a_group_is_beyond_chance_where_wald_s_test_of_least_squares_says_so():
+    group, held = np.array([0, 1, 2, 2, 2]), []
+    for seed in range(60):
+        random = np.random.default_rng(seed)
+        x = random.normal(size=(400, 5))
+        z = 5 + x @ random.normal(0, [0.1, 0.2, 0.15, 0.15, 0.15]) + random.normal(size=400)
+        found = solve([Unit(z, x, np.arange(400))], group, 0.0)
+        columns = np.column_stack([x, np.ones(400), np.arange(400.0)])[1:]
+        inverse = np.linalg.inv(columns.T @ columns)
+        plain = inverse @ columns.T @ z[1:]
+        for number, decided in enumerate(found.beyond_chance(group)):
+            of_group = np.flatnonzero(group == number)
+            own = np.linalg.inv(inverse[np.ix_(of_group, of_group)])
+            square = plain[of_group] @ own @ plain[of_group] / found.noise[0]
+            ratio = square / chi2.isf(norm.sf(4), len(of_group))
+            if not 0.8 < ratio < 1.25:  # near it other priors decide
+                held.append((ratio > 1) == decided)
+    assert len(held) > 120 and all(held)
+
+
+def test_a_group_that_is_left_out_stays_so_and_many_columns_are_not_asked():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(400, 21))
+    z = x[:, 0] + random.normal(size=400)
+    group = np.r_[0, np.ones(20, np.int64)]
+    found = solve([Unit(z, x, np.arange(400))], group, 0.0)
+    assert found.beyond_chance(group)[0]
+    left = solve([Unit(z, x, np.arange(400))], group, 0.0, start=found.without(np.array([True, False])))
+    assert np.abs(left.shared[0]) < 1e-6 < np.abs(found.shared[0])
+    wide = random.normal(size=(400, 20)) @ np.diag(np.full(20, 0.2))
+    found = solve([Unit(z + wide.sum(axis=1), wide, np.arange(400))], np.zeros(20, np.int64), 0.0)
+    assert found.beyond_chance(np.zeros(20, np.int64)).all()

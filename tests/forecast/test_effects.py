@@ -243,13 +243,12 @@ def test_what_is_put_back_is_what_was_taken_out():
     back = left * np.exp(effect) if effects.multiplies[0] else left + effect
     np.testing.assert_allclose(back, panel.values[:, :1], rtol=1e-12)
     assert not effects.center[..., 0].any()  # there are no numbers
-    twin = np.concatenate(
-        [
-            np.concatenate([term.columns(panel, rows, clock) for term in effects.declared], axis=1)
-            @ effects.own[number].T[:1]
-            for number, rows, clock in dated(panel)
-        ]
-    )
+    twins = []
+    for number, rows, clock in dated(panel):
+        taken_out = (*effects.declared, *effects.of_dates)
+        columns = np.concatenate([term.columns(panel, rows, clock) for term in taken_out], axis=1)
+        twins.append(columns @ effects.own[number].T[: columns.shape[1]])
+    twin = np.concatenate(twins)
     np.testing.assert_allclose(effect, twin)
 
 
