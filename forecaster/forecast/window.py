@@ -170,6 +170,11 @@ def locate_leads(panel: Panel, artifact: Artifact, window: ForecastWindow) -> Le
     panel = panel.reaching(cutoff, horizon)
     lead = np.arange(1, horizon + 1)
     last = panel.row_at(cutoff)
+    if artifact.effects is not None and artifact.effects.look_ahead:
+        # What is planned for the steps after the horizon is not known at the cutoff.
+        end = np.where(last < 0, panel.indptr[:-1], last + 1) + horizon
+        panel = panel.cut(panel.indptr[:-1], np.minimum(panel.indptr[1:], end))
+        last = panel.row_at(cutoff)
     at = np.where(last < 0, panel.indptr[:-1] - 1, last)
     rows = at[:, None] + lead
     time = panel.time[np.minimum(rows, panel.n_rows - 1)]

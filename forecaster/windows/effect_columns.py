@@ -139,6 +139,11 @@ class Term:
         return self.place, self.words > 0
 
     @property
+    def looks_ahead(self) -> bool:
+        """Whether its columns at a row depend on later rows."""
+        return self.kind == "around" or self.lag < 0
+
+    @property
     def is_of_event(self) -> bool:
         """Whether its effect is one of what mostly does not happen: events, holidays, words."""
         return self.kind in ("event", "around", "lasting", "holiday", "category")

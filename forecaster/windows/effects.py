@@ -85,6 +85,11 @@ class Effects:
         return tuple(term for term in ours if not term.is_of_dates)
 
     @property
+    def look_ahead(self) -> bool:
+        """Whether the effect at a row depends on covariates of later rows."""
+        return any(term.looks_ahead for term in self.terms)
+
+    @property
     def are_taken_out(self) -> bool:
         """Whether any are taken out of a panel before its windows are cut."""
         return bool(self.declared or self.of_dates)

@@ -248,3 +248,29 @@ def test_an_effect_that_is_not_the_same_on_every_day_is_forecast_whole(effect):
         missed += np.abs(y[count:] - median)[:-1].sum()
         least += np.abs(y - mean)[count:-1].sum()
     assert missed < 1.2 * least
+
+
+@pytest.mark.long
+def test_what_is_planned_after_the_horizon_changes_no_forecast_of_a_backtest():
+    """The last steps of a horizon are those before a price rises, or an event, that nobody knows of yet."""
+    random, count = np.random.default_rng(8), 300
+    x, event = random.normal(size=count + 1), random.random(count + 8) < 0.08
+    nearing = np.lib.stride_tricks.sliding_window_view(event, 8).sum(axis=1)[:count]
+    y = 200 + 15 * x[1:] + 20 * nearing + random.normal(0, 2, count)
+    frame = pl.DataFrame(
+        {
+            "date": [date(2022, 1, 3) + timedelta(one) for one in range(count)],
+            "y": y,
+            "x": x[:-1],
+            "event": event[:count] * 1.0,
+        }
+    )
+    later = pl.int_range(pl.len()) >= count - HORIZON
+    other = frame.with_columns(
+        x=pl.when(later).then(pl.col("x") + 3).otherwise("x"),
+        event=pl.when(later).then(1 - pl.col("event")).otherwise("event"),
+    )
+    given = {"known": ["x", "event"], "windows": 2, "fit": False, "tracking": False, "quiet": True}
+    one, two = (fc.backtest(table, HORIZON, **given).forecasts for table in (frame, other))
+    np.testing.assert_array_equal(one[0].quantiles, two[0].quantiles)
+    assert np.abs(one[1].quantiles - two[1].quantiles).max() > 10
