@@ -178,7 +178,7 @@ def test_the_summary_names_the_inputs_and_the_metadata_describe_them(tmp_path, c
     summary = fc.load(tmp_path / "model").export_onnx(tmp_path / "shop.onnx")
     assert summary.split("; ")[0] == (
         "context, past, known, static_category, phase, elapsed, channel, history, effect, multiplies, "
-        "calendar, error_ratios → quantiles, mean"
+        "error_ratios → quantiles, mean"
     )
     assert capfd.readouterr() == ("", "")
     session = onnxruntime.InferenceSession(tmp_path / "shop.onnx")
