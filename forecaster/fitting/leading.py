@@ -30,6 +30,7 @@ from forecaster.panel.arrays import Floats
 from forecaster.panel.calendar import DAY, Calendar
 from forecaster.panel.panel import Panel
 from forecaster.windows.effect_columns import (
+    REACH,
     Dates,
     Term,
     adstock_term,
@@ -45,7 +46,6 @@ _CHANCE = 4.0  # standard deviations of a correlation of innovations
 _FEWEST_ROWS = 40  # of all series, at a lag
 _FEWEST_LAGS, _SEASONS, _MOST_LAGS = 14, 2, 200  # beyond the horizon
 _MOST = 3  # lags of a covariate
-_AHEAD = 3  # steps that a target leads a known number by, at most
 _HALF_LIVES = (1.0, 3.0, 10.0)  # steps
 _CHI_SQUARE = 22.0  # of three columns, as rare as 4 standard deviations
 _FEWEST_PERIODS = 3  # that show means by phase
@@ -69,7 +69,7 @@ def carried_terms(panel: Panel, known: Sequence[Term]) -> Iterator[Term]:
     if not panel.regular or not known:
         return
     numbers = [term.column for term in known if term.kind == "number" and not term.is_detail]
-    for term, lags in _leading(panel, numbers, 1, _AHEAD):
+    for term, lags in _leading(panel, numbers, 1, REACH):
         for lag in lags:
             yield _before(term, lag)
     whole = [term for term in known if not term.is_detail or term.kind in ("around", "lasting")]

@@ -203,7 +203,10 @@ class Solution:
 
 
 def _quantile(count: int) -> float:
-    """That of χ² of so many columns which chance exceeds as rarely as a normal number four deviations."""
+    """That of χ² of k columns which chance exceeds as rarely as a normal number four deviations.
+
+    k (1 − 2/9k + 4 √(2/9k))³
+    """
     part = 2 / (9 * count)
     return float(count * (1 - part + _RARE * np.sqrt(part)) ** 3)
 

@@ -23,7 +23,7 @@ from forecaster.panel.arrays import Bools, Floats
 from forecaster.panel.calendar import DAY
 from forecaster.panel.frames import PolarsFrame
 from forecaster.panel.panel import Panel
-from forecaster.windows.effect_columns import AHEAD, REACH, Dates, Term
+from forecaster.windows.effect_columns import AHEAD, REACH, Dates, Term, waves
 from forecaster.windows.effects import Effects
 from forecaster.windows.factors import LARGEST
 
@@ -316,10 +316,10 @@ def _named(read: _Read, name: str, panel: Panel) -> tuple[list[str], _Read]:
     term, count = read.term, len(read.value)
     if term.name in _YEARS:
         clock = Dates(panel.calendar, panel.calendar.instant(_YEAR.astype(np.int64) * DAY))
-        waves = term.columns(panel, slice(0), clock)  # [365, k], nearly orthogonal
-        deviation = np.sqrt(waves**2 @ read.deviation**2)
-        read = _Read(term, np.ones(len(waves), bool), waves @ read.value, deviation)
-        count = len(waves)
+        columns = term.columns(panel, slice(0), clock)  # [365, k], nearly orthogonal
+        deviation = np.sqrt(columns**2 @ read.deviation**2)
+        read = _Read(term, np.ones(len(columns), bool), columns @ read.value, deviation)
+        count = len(columns)
     if term.kind == "calendar":
         named = _LEVELS.get(term.name, _counted)
         return [named(n, count) for n in range(count)], read
@@ -356,9 +356,8 @@ def _named(read: _Read, name: str, panel: Panel) -> tuple[list[str], _Read]:
 
 def _by_month(read: _Read, name: str) -> tuple[list[str], _Read]:
     """Names and effects of the months in the middle of which an effect that follows the year is most and least."""
-    angle = 2 * np.pi * (np.arange(12) + 0.5) / 12
-    waves = np.stack([np.sin(angle), np.cos(angle)], axis=1)  # [12, 2]
-    value, deviation = waves @ read.value, np.sqrt(waves**2 @ read.deviation**2)
+    columns = waves((np.arange(12) + 0.5) / 12, 1)  # [12, 2]
+    value, deviation = columns @ read.value, np.sqrt(columns**2 @ read.deviation**2)
     ends = [int(value.argmax()), int(value.argmin())]
     names = [f"{name}, more in {month_name[month + 1]}" for month in ends]
     return names, _Read(read.term, np.ones(2, bool), value[ends], deviation[ends])

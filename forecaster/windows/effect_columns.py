@@ -39,7 +39,7 @@ AHEAD = (7, 14)
 """Steps before an event, all of which have one column more: what it does grows as it comes near."""
 _KNOTS = (0.1, 0.3, 0.5, 0.7, 0.9)  # quantiles at which the effect of a number may bend
 _USUAL = (
-    0.3  # share of the values of a number that one of them has, from which on the others are looked at
+    0.3  # share of the values of a number that are the same, from which on the others are looked at
 )
 _WAVES = 4  # harmonics of the year, of which a season has some
 _WEEKS = 16  # harmonics of the year in all: down to three weeks
@@ -189,7 +189,7 @@ class Term:
         if coded is not None:
             return _one_hot(*coded)
         if self.period:
-            return _waves(clock.row / self.period, min(_WAVES, int(self.period / 2)))
+            return waves(clock.row / self.period, min(_WAVES, int(self.period / 2)))
         return _NUMBERS[self.name](clock)
 
     def name_in(self, panel: Panel) -> str:
@@ -224,13 +224,13 @@ class Term:
             parts, centers = [number], [self.mean]
         found = np.nan_to_num((np.stack(parts, axis=1) - centers) / self.spread)
         if self.by_year:
-            return found * _waves(clock.year, 1)
+            return found * waves(clock.year, 1)
         if not self.by_clock:
             return found
         if self.kind == "event":
             return found * _one_hot(*_hour_of_day(clock))
-        waves = _waves(clock.time_of_day, _CLOCK_WAVES)
-        return np.concatenate([found, *(found * wave[:, None] for wave in waves.T)], axis=1)
+        by_time = waves(clock.time_of_day, _CLOCK_WAVES)
+        return np.concatenate([found, *(found * wave[:, None] for wave in by_time.T)], axis=1)
 
     def values(self, panel: Panel, rows: slice) -> Floats:
         """[n] of its column, so many rows before; of two words 0 and 1."""
@@ -548,8 +548,8 @@ def _one_hot(code: Ints | Codes, count: int) -> Floats:
     return (code[:, None] == np.arange(count)).astype(np.float64)
 
 
-def _waves(turn: Floats, count: int, first: int = 1) -> Floats:
-    """[n, 2·] sines, then cosines, of harmonics up to a count."""
+def waves(turn: Floats, count: int, first: int = 1) -> Floats:
+    """Returns [n, 2·] sines, then cosines, of harmonics up to a count; a turn is 1."""
     angle = 2 * np.pi * turn[:, None] * np.arange(first, count + 1)
     return np.concatenate([np.sin(angle), np.cos(angle)], axis=1)
 
@@ -621,8 +621,8 @@ _CODES: dict[str, Callable[[Dates], tuple[Ints, int]]] = {
 }
 """By term the column that is 1, −1 where none is, and how many there are."""
 _NUMBERS: dict[str, Callable[[Dates], Floats]] = {
-    "year": lambda clock: _waves(clock.year, _WAVES),
-    "weeks of the year": lambda clock: _waves(clock.year, _WEEKS, first=_WAVES + 1),
+    "year": lambda clock: waves(clock.year, _WAVES),
+    "weeks of the year": lambda clock: waves(clock.year, _WEEKS, first=_WAVES + 1),
     "working days": _working_days,
 }
 _OF_DATES = _ENDS | {
